@@ -1,0 +1,75 @@
+"""The command ``recipe``: one module a family of verbs, no logic."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from recipe_toolkit import __version__
+from recipe_toolkit.errors import RecipeError
+
+# verb -> (module, short help). Modules are imported when their verb is used: `recipe --help` stays fast.
+VERBS = {
+    "validate": ("validate", "Check recipes; every error of every file at once."),
+    "plan": ("plan", "Show what would run where, offline."),
+    "submit": ("submit", "Write the run folder and submit the job."),
+    "list": ("runs", "List the runs of a profile."),
+    "status": ("runs", "Show the state of a run and of each of its processes."),
+    "logs": ("runs", "Print the log of one process of a run."),
+    "wait": ("runs", "Wait until a run ends; the exit code says how."),
+    "cancel": ("runs", "Cancel a run; safe to repeat."),
+    "collect": ("results", "Gather a run's results and artifacts, with a manifest."),
+    "report": ("results", "Print the table of results and write the page."),
+    "schema": ("validate", "Print a JSON Schema, for editors."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verbs in the order of a run."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's module and take its command from it."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"{__name__}.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="recipe")
+def group() -> None:
+    """Serve and benchmark large models with vLLM on Slurm, from one checked recipe."""
+
+
+def main() -> None:
+    """Entry point: expected errors are one message on stderr, never a traceback."""
+    try:
+        group.main(prog_name="recipe", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except RecipeError as error:
+        click.echo(f"Error: {error.render()}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,76 @@
+"""A cluster profile: what a site adds to a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """What the batch script asks for.
+
+    ``gpus``: how GPUs are requested: ``gres`` (``--gres=gpu:N``), ``gpus-per-node`` or ``none``.
+    ``gres_name``: e.g. ``gpu`` or ``gpu:h200``. ``segment``: nodes of one topology block (``--segment``).
+    ``signal_lead_s``: how long before the time limit the job is warned. ``directives``: further
+    ``#SBATCH --KEY=VALUE``. ``setup``: lines of shell before the step, as the site needs them.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    constraint: str | None = None
+    exclusive: bool = True
+    gpus: str = "gres"
+    gres_name: str = "gpu"
+    segment: int | None = None
+    max_time_s: int | None = None
+    signal_lead_s: int = 120
+    directives: Mapping[str, str | int | bool] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    srun_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Where a program runs: ``venv`` (a virtual environment), ``path`` (the program), or ``image``."""
+
+    venv: str | None = None
+    path: str | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Container:
+    """``runtime``: ``none``, ``docker`` or ``podman``. ``mounts``: ``HOST:CONTAINER[:ro]``."""
+
+    runtime: str = "none"
+    mounts: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A checked profile.
+
+    ``runs``: root of the run folders, on the shared file system. ``python`` and ``pythonpath``: the
+    nodes' interpreter (None: the submitting one) and where it finds this package. ``models``: alias
+    to path. ``interface``: the network interface whose address the nodes advertise (None: the one
+    that routes to the first node). ``secrets``: names of variables that processes inherit and nothing
+    ever writes. ``max_nodes``: more are refused.
+    """
+
+    name: str
+    scheduler: str
+    runs: str
+    python: str | None = None
+    pythonpath: tuple[str, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    container: Container = Container()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    interface: str | None = None
+    max_nodes: int | None = None
+    slurm: Slurm = Slurm()

@@ -1,0 +1,98 @@
+"""The errors that users meet.
+
+::
+
+    RecipeError                 exit code 1
+    ├── InputError              a recipe, profile or --set that is refused; holds every Problem
+    ├── SubmitError             sbatch or the local controller refused
+    ├── UnknownRun              no such run folder (102 from ``recipe wait``)
+    └── RunError                a phase of the run failed
+        ├── DeadlineError       a wait ended without what it waited for
+        └── ControlError        the control channel broke or refused
+
+Messages are lower case with no full stop; the hint says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class RecipeError(Exception):
+    """Base of all errors that are printed without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def render(self) -> str:
+        """The message, and the hint on a line of its own."""
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One fault of an input file.
+
+    ``line`` and ``column`` count from 1; 0 means that the place is not known
+    (a value given by ``--set``, or one that only follows from others).
+    """
+
+    file: str
+    line: int
+    column: int
+    field: str
+    message: str
+    hint: str | None = field(default=None, compare=False)
+    warning: bool = field(default=False, compare=False)
+
+    def render(self) -> str:
+        """``FILE:LINE:COL: field: message``, then the hint."""
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        kind = "warning: " if self.warning else ""
+        head = f"{where}: {kind}{self.field}: {self.message}" if self.field else f"{where}: {kind}{self.message}"
+        return f"{head}\n  hint: {self.hint}" if self.hint else head
+
+    def to_json(self) -> dict[str, object]:
+        """The problem as plain data, for ``--json``."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "field": self.field,
+            "message": self.message,
+            "hint": self.hint,
+            "severity": "warning" if self.warning else "error",
+        }
+
+
+class InputError(RecipeError):
+    """Input that is refused, with all its problems at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(p.render() for p in self.problems))
+
+
+class SubmitError(RecipeError):
+    """The scheduler refused the job; the message holds its command, exit code and stderr."""
+
+
+class UnknownRun(RecipeError):
+    """No run of that name or path."""
+
+
+class RunError(RecipeError):
+    """A phase of the run failed."""
+
+
+class DeadlineError(RunError):
+    """A wait ended without what it waited for; the message says for what, and how long."""
+
+
+class ControlError(RunError):
+    """The control channel between the agents broke, or a peer was refused."""

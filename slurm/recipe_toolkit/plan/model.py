@@ -1,0 +1,224 @@
+"""The plan: everything that will be executed, decided before the job is submitted.
+
+Only the standard library is imported here and in :mod:`recipe_toolkit.plan.values`, because the
+agent on a compute node reads plans too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recipe_toolkit.plan.values import Value, decode, encode
+
+PLAN_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the job. ``gpus``: how many of its GPUs (or CPU worker slots) the plan uses."""
+
+    index: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """How a process shows that it is up: HTTP ``path`` on its own port ``port`` answers 200.
+
+    ``model``: the name that ``/v1/models`` must list, where the process serves models.
+    """
+
+    port: str
+    path: str
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """One program that an agent starts.
+
+    ``rank``: index of the process in its instance (0 is the one with the API server, unless every
+    node has one). ``dp_ranks``: the DP ranks whose engines live in it. ``gpus``: its own slots on
+    its node. ``visible``: its own slots and then the peers that it must see. ``ports``: block name
+    to number of consecutive ports. ``api``: whether it answers requests on its port ``http``.
+    ``unset``: variables taken out of its environment. ``secrets``: variables handed on from the
+    agent's environment by name, whose values are never written anywhere. ``may_exit``: whether
+    ending with 0 is no failure (clients).
+    """
+
+    name: str
+    role: str
+    instance: int
+    rank: int
+    node: int
+    argv: tuple[Value, ...]
+    gpus: tuple[int, ...] = ()
+    visible: tuple[int, ...] = ()
+    dp_ranks: tuple[int, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
+    api: bool = False
+    ready: Ready | None = None
+    after: tuple[str, ...] = ()
+    may_exit: bool = False
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One deployment of the model: its role, its index in the role, the names of its processes.
+
+    ``size``: GPUs (tp × pp × dp). ``lb``: who balances over the DP ranks: ``internal`` (one API
+    server for all) or ``hybrid`` (one a node).
+    """
+
+    role: str
+    index: int
+    processes: tuple[str, ...]
+    tp: int
+    pp: int
+    dp: int
+    size: int
+    lb: str = "internal"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement. ``process`` is the client's, started by the agent of its node.
+
+    ``isl``, ``osl``: tokens wanted (None for a command). ``requests`` and ``warmup`` are numbers of
+    requests. ``artifacts``: folder in the run folder. ``slo``: per-request bounds for goodput.
+    """
+
+    id: str
+    client: str
+    process: Process
+    artifacts: str
+    timeout_s: float
+    isl: int | None = None
+    osl: int | None = None
+    concurrency: int | None = None
+    request_rate: float | None = None
+    requests: int | None = None
+    warmup: int | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What must be shown before the benchmark. ``kind``: ``generate`` or ``kv_transfer``.
+
+    ``prompt_words``: length of a fresh prompt, in words, so long that it fills more than one KV
+    block. ``two_step``: whether the prefill's answer carries ``kv_transfer_params`` for the decode.
+    ``counter``/``source``: the decode side's Prometheus counter and its ``source`` label that must move.
+    """
+
+    kind: str
+    prompt_words: int
+    two_step: bool = True
+    counter: str = "vllm:prompt_tokens_by_source_total"
+    source: str = "external_kv_transfer"
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds that each phase may take. ``stall``: without a sign of life of a process."""
+
+    bind: float = 300.0
+    ready: float = 3600.0
+    stall: float = 900.0
+    prove: float = 600.0
+    drain: float = 60.0
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """How many GPUs: the three denominators of a per-GPU figure."""
+
+    allocated: int
+    working: int
+    by_role: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, decided. ``entry``: the process that clients talk to. ``device``: ``gpu`` or ``cpu``."""
+
+    name: str
+    engine: str
+    engine_version: str
+    served_name: str
+    device: str
+    gpu: str
+    gpus_per_node: int
+    time_limit_s: int
+    nodes: tuple[Node, ...]
+    instances: tuple[Instance, ...]
+    processes: tuple[Process, ...]
+    benchmarks: tuple[Point, ...]
+    entry: str
+    proof: Proof
+    deadlines: Deadlines
+    gpus: Gpus
+    slo: Mapping[str, float] = field(default_factory=dict)
+    interface: str | None = None
+    schema: int = PLAN_SCHEMA
+
+    def process(self, name: str) -> Process:
+        """The process called ``name``. Raises KeyError."""
+        for process in self.processes:
+            if process.name == name:
+                return process
+        raise KeyError(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the same plan gives the same data, key order included."""
+        return {"schema": self.schema, **_plain(self)}
+
+
+def _plain(item: Any) -> Any:
+    if dataclasses.is_dataclass(item) and type(item).__module__ == __name__:
+        return {f.name: _plain(getattr(item, f.name)) for f in dataclasses.fields(item)}
+    if isinstance(item, Mapping):
+        return {key: _plain(value) for key, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [_plain(value) for value in item]
+    return encode(item)
+
+
+def _process(data: Mapping[str, Any]) -> Process:
+    return Process(
+        **{
+            **data,
+            "argv": tuple(decode(item) for item in data["argv"]),
+            "env": {key: decode(item) for key, item in data["env"].items()},
+            "ready": Ready(**data["ready"]) if data["ready"] else None,
+            **{key: tuple(data[key]) for key in ("gpus", "visible", "dp_ranks", "unset", "secrets", "after")},
+        }
+    )
+
+
+def plan_from_json(data: Mapping[str, Any]) -> Plan:
+    """The plan of :meth:`Plan.to_json`'s data.
+
+    Raises ValueError if it was written for another schema; KeyError or TypeError if it is not a plan.
+    """
+    if data.get("schema") != PLAN_SCHEMA:
+        raise ValueError(f"plan schema {data.get('schema')!r}, but this version reads {PLAN_SCHEMA}")
+    return Plan(
+        **{
+            **data,
+            "nodes": tuple(Node(**item) for item in data["nodes"]),
+            "instances": tuple(
+                Instance(**{**item, "processes": tuple(item["processes"])}) for item in data["instances"]
+            ),
+            "processes": tuple(_process(item) for item in data["processes"]),
+            "benchmarks": tuple(Point(**{**item, "process": _process(item["process"])}) for item in data["benchmarks"]),
+            "proof": Proof(**data["proof"]),
+            "deadlines": Deadlines(**data["deadlines"]),
+            "gpus": Gpus(**data["gpus"]),
+        }
+    )

@@ -1,0 +1,222 @@
+"""Values of a plan that only the nodes can know, as typed references.
+
+An argv element or an environment value is a :data:`Value`: a string, or a reference that is
+resolved when the agents meet. References are data, never text in braces, because argvs hold JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+
+@dataclass(frozen=True)
+class Address:
+    """The IP address that node ``node`` advertises to the others."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The name of the network interface that holds node ``node``'s address."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """Port ``offset`` of the block ``name`` that ``process`` reserved."""
+
+    process: str
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The ids of the GPUs in ``slots`` of ``node`` (0-based within the allocation), joined by commas."""
+
+    node: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RunPath:
+    """An absolute path inside the run folder; ``path`` is relative to it, ``""`` is the folder."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Python:
+    """The Python interpreter that runs the agent of the process's own node."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program by name: beside the agent's Python if it is there, else on the node's PATH."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """The parts, one after the other."""
+
+    parts: tuple["Value", ...]
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON document in one argument; it may hold references anywhere inside."""
+
+    document: Any
+
+
+Ref = Union[Address, Interface, Port, Devices, RunPath, Python, Program, Join, Json]
+Value = Union[str, Ref]
+
+_SIMPLE: dict[str, type] = {
+    "address": Address,
+    "interface": Interface,
+    "port": Port,
+    "run_path": RunPath,
+    "python": Python,
+    "program": Program,
+}
+_NAMES = {cls: name for name, cls in _SIMPLE.items()}
+
+
+@dataclass(frozen=True)
+class NodeBinding:
+    """What one agent said of its node when it joined."""
+
+    name: str
+    address: str
+    interface: str
+    python: str
+    devices: tuple[str, ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """Everything that turns references into strings. ``ports``: process → block → first port."""
+
+    run_folder: str
+    nodes: tuple[NodeBinding, ...]
+    ports: Mapping[str, Mapping[str, int]]
+
+
+def url(process: str, node: int, port: str = "http") -> Join:
+    """``http://ADDRESS:PORT`` of a process on ``node``."""
+    return Join(("http://", Address(node), ":", Port(process, port)))
+
+
+def resolve(value: Value, bindings: Bindings, node: int) -> str:
+    """The string for ``value`` in a process on ``node``.
+
+    Raises KeyError or IndexError if the bindings lack what the plan refers to.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Join):
+        return "".join(resolve(part, bindings, node) for part in value.parts)
+    if isinstance(value, Json):
+        return json.dumps(_resolve_document(value.document, bindings, node), separators=(",", ":"))
+    if isinstance(value, Address):
+        return bindings.nodes[value.node].address
+    if isinstance(value, Interface):
+        return bindings.nodes[value.node].interface
+    if isinstance(value, Port):
+        return str(bindings.ports[value.process][value.name] + value.offset)
+    if isinstance(value, Devices):
+        return ",".join(bindings.nodes[value.node].devices[slot] for slot in value.slots)
+    if isinstance(value, RunPath):
+        return f"{bindings.run_folder}/{value.path}".rstrip("/")
+    if isinstance(value, Program):
+        return bindings.nodes[node].programs[value.name]
+    return bindings.nodes[node].python
+
+
+def _resolve_document(document: Any, bindings: Bindings, node: int) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _resolve_document(item, bindings, node) for key, item in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_resolve_document(item, bindings, node) for item in document]
+    if isinstance(document, Port):
+        return int(resolve(document, bindings, node))
+    if type(document) in _NAMES or isinstance(document, (Devices, Join, Json)):
+        return resolve(document, bindings, node)
+    return document
+
+
+def encode(value: Any) -> Any:
+    """A value as JSON data; a reference becomes an object with one key that begins with ``$``."""
+    if isinstance(value, Join):
+        return {"$join": [encode(part) for part in value.parts]}
+    if isinstance(value, Json):
+        return {"$json": encode(value.document)}
+    if isinstance(value, Devices):
+        return {"$devices": {"node": value.node, "slots": list(value.slots)}}
+    if type(value) in _NAMES:
+        return {f"${_NAMES[type(value)]}": dict(vars(value))}
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(data: Any) -> Any:
+    """The inverse of :func:`encode`."""
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, Mapping):
+        return data
+    if len(data) == 1:
+        key, body = next(iter(data.items()))
+        if key == "$join":
+            return Join(tuple(decode(part) for part in body))
+        if key == "$json":
+            return Json(decode(body))
+        if key == "$devices":
+            return Devices(body["node"], tuple(body["slots"]))
+        if key.startswith("$") and key[1:] in _SIMPLE:
+            return _SIMPLE[key[1:]](**body)
+    return {key: decode(item) for key, item in data.items()}
+
+
+def show(value: Value) -> str:
+    """A readable form of a value for people: references in angle brackets."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Join):
+        return "".join(show(part) for part in value.parts)
+    if isinstance(value, Json):
+        return json.dumps(_show_document(value.document), separators=(",", ":"))
+    if isinstance(value, Address):
+        return f"<address of node {value.node}>"
+    if isinstance(value, Interface):
+        return f"<interface of node {value.node}>"
+    if isinstance(value, Port):
+        offset = f"+{value.offset}" if value.offset else ""
+        return f"<port {value.process}.{value.name}{offset}>"
+    if isinstance(value, Devices):
+        return f"<gpus {','.join(map(str, value.slots))}>"
+    if isinstance(value, RunPath):
+        return f"<run>/{value.path}"
+    return "<python>" if isinstance(value, Python) else value.name
+
+
+def _show_document(document: Any) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _show_document(item) for key, item in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_show_document(item) for item in document]
+    if type(document) in _NAMES or isinstance(document, (Devices, Join, Json)):
+        return show(document)
+    return document

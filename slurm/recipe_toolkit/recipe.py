@@ -1,0 +1,169 @@
+"""A recipe: what to serve and measure, and nothing about the site where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """``path``: an absolute path, an alias of the profile, or ``hf:ORG/REPO[@REVISION]``."""
+
+    path: str
+    served_name: str
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """``kind``: ``vllm`` or ``sim``. ``version`` selects the argument list that ``args`` are checked against."""
+
+    kind: str
+    version: str
+    image: str | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    sim: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """``gpus_per_node`` counts CPU worker slots where ``device`` is ``cpu``.
+
+    ``share_nodes``: whether instances of different roles may share a node.
+    """
+
+    gpu: str
+    gpus_per_node: int
+    device: str = "gpu"
+    share_nodes: bool = False
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Parallel sizes of one instance. ``dp_lb``: ``internal`` or ``hybrid`` (an API server a node)."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    dcp: int = 1
+    ep: bool = False
+    dp_lb: str = "internal"
+
+    @property
+    def replica(self) -> int:
+        """GPUs of one DP rank."""
+        return self.tp * self.pp
+
+    @property
+    def size(self) -> int:
+        """GPUs of one instance."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True)
+class Role:
+    """``prefill``, ``decode`` or ``serve``: how many instances, how large, with which flags."""
+
+    name: str
+    instances: int
+    parallel: Parallel
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    sim: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KvTransfer:
+    """How KV moves from prefill to decode. ``connector``: ``nixl`` or ``example`` (files; for tests)."""
+
+    connector: str
+    load_failure_policy: str = "fail"
+    buffer_device: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Router:
+    """``kind``: ``vllm-router`` or ``none``."""
+
+    kind: str = "vllm-router"
+    policy: str = "round_robin"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One client over a list of loads.
+
+    ``client``: ``aiperf`` or ``command``. Lengths are tokens. Exactly one of ``concurrency`` and
+    ``request_rate`` (requests/s) is not empty for ``aiperf``. ``requests`` or
+    ``requests_per_concurrency``, and ``warmup`` or ``warmup_per_concurrency``, are the rules that the
+    plan turns into numbers.
+    """
+
+    client: str
+    name: str
+    isl: int | None = None
+    osl: int | None = None
+    concurrency: tuple[int, ...] = ()
+    request_rate: tuple[float, ...] = ()
+    requests: int | None = None
+    requests_per_concurrency: int | None = None
+    warmup: int | None = None
+    warmup_per_concurrency: int | None = None
+    endpoint: str = "completions"
+    command: tuple[str, ...] = ()
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    timeout_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Bounds on aggregates (``*_mean_*``) and, for goodput, on each request (the others)."""
+
+    ttft_mean_s: float | None = None
+    tpot_mean_ms: float | None = None
+    ttft_s: float | None = None
+    tpot_ms: float | None = None
+    e2e_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds that each phase may take; ``stall_s``: without a sign of life of a process."""
+
+    bind_s: float = 300.0
+    ready_s: float = 3600.0
+    stall_s: float = 900.0
+    prove_s: float = 600.0
+    drain_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe. ``roles``: ``serve`` alone, or ``prefill`` and ``decode``, in this order."""
+
+    name: str
+    model: Model
+    engine: Engine
+    resources: Resources
+    roles: tuple[Role, ...]
+    benchmarks: tuple[Benchmark, ...]
+    router: Router = Router()
+    kv_transfer: KvTransfer | None = None
+    slo: Slo = Slo()
+    deadlines: Deadlines = Deadlines()
+    time_limit_s: int = 3600
+    description: str | None = None
+    source: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prefill and decode run in different instances."""
+        return any(role.name == "prefill" for role in self.roles)

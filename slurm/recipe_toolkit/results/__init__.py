@@ -1,0 +1,1 @@
+"""Measurements of any client, in one schema, and whether they count."""

@@ -1,0 +1,1 @@
+"""A simulated engine: vLLM's flags, HTTP surface and metrics, without weights."""
