@@ -15,8 +15,9 @@ Messages are lower case with no full stop; the hint says what to do.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 class RecipeError(Exception):
@@ -47,8 +48,8 @@ class Problem:
     column: int
     field: str
     message: str
-    hint: str | None = field(default=None, compare=False)
-    warning: bool = field(default=False, compare=False)
+    hint: str | None = dataclasses.field(default=None, compare=False)
+    warning: bool = dataclasses.field(default=False, compare=False)
 
     def render(self) -> str:
         """``FILE:LINE:COL: field: message``, then the hint."""

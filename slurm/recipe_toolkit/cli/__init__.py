@@ -56,9 +56,8 @@ def group() -> None:
 def main() -> None:
     """Entry point: expected errors are one message on stderr, never a traceback."""
     try:
-        group.main(prog_name="recipe", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        # A command returns its exit code; None is 0.
+        sys.exit(group.main(prog_name="recipe", standalone_mode=False))
     except click.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
