@@ -36,7 +36,7 @@ def once(argv: list[str]) -> float:
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for name, argv in COMMANDS.items():
+    for argv in COMMANDS.values():
         once(argv)
     for _ in range(runs):
         for name, argv in COMMANDS.items():
