@@ -1,0 +1,187 @@
+"""From a client's artifacts to a point, and from points to the results of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recipe_toolkit import __version__
+from recipe_toolkit.plan.model import Plan, Point
+from recipe_toolkit.results.aiperf import read_aiperf
+from recipe_toolkit.results.command import read_command
+from recipe_toolkit.results.figures import Figures
+from recipe_toolkit.results.gate import judge, remarks
+from recipe_toolkit.results.model import (
+    Bound,
+    Client,
+    Gpus,
+    Host,
+    Layout,
+    PerGpu,
+    PerUser,
+    PointResult,
+    Requests,
+    Results,
+    Stat,
+    scrub,
+)
+
+_READERS = {"aiperf": read_aiperf, "command": read_command}
+_ENDED = ("done", "failed", "cancelled", "timeout", "preempted", "lost")
+
+
+def point_result(
+    plan: Plan,
+    point: Point,
+    artifacts: Path,
+    exit_code: int,
+    duration_s: float,
+    pools: Mapping[str, Mapping[str, Any]],
+) -> PointResult:
+    """The result of one point, judged.
+
+    ``artifacts``: the client's folder; ``duration_s``: life of the client's process. Never raises on
+    what the client wrote: the point is invalid and says why.
+    """
+    reader = _READERS.get(point.client)
+    figures = reader(artifacts) if reader else Figures(faults=(f"no reader for the client {point.client}",))
+    result = _assemble(plan, point, figures, exit_code, duration_s, scrub(pools))
+    reasons = (*judge(plan, point, result), *figures.faults)
+    return dataclasses.replace(
+        result,
+        valid=not reasons,
+        reasons=reasons,
+        notes=(*figures.notes, *remarks(plan, point, result)),
+    )
+
+
+def build_results(
+    plan: Plan,
+    run_id: str,
+    state: str | Mapping[str, Any],
+    points: Sequence[PointResult],
+    versions: Mapping[str, str] | None = None,
+) -> Results:
+    """All points of a run. ``state``: the run's state, or the whole of state.json, which also names the nodes."""
+    known: Mapping[str, Any] = {"state": state} if isinstance(state, str) else state
+    name = str(known.get("state") or "lost")
+    message = known.get("message")
+    reasons = _run_reasons(plan, name, message, points)
+    return Results(
+        run=run_id,
+        recipe=plan.name,
+        model=plan.served_name,
+        engine=plan.engine,
+        engine_version=plan.engine_version,
+        simulated=plan.engine == "sim",
+        gpus=Gpus(plan.gpu, plan.device, plan.gpus.allocated, plan.gpus.working, dict(plan.gpus.by_role)),
+        state=name,
+        points_wanted=len(plan.benchmarks),
+        points=tuple(points),
+        layout=_layout(plan),
+        nodes=_hosts(plan, known.get("nodes")),
+        versions={"recipe-toolkit": __version__, **_client_versions(points), **(versions or {})},
+        slo=dict(plan.slo),
+        message=message if isinstance(message, str) else None,
+        valid=False if reasons else (True if name in _ENDED else None),
+        reasons=tuple(reasons),
+    )
+
+
+def _assemble(
+    plan: Plan,
+    point: Point,
+    figures: Figures,
+    exit_code: int,
+    duration_s: float,
+    pools: Mapping[str, Mapping[str, Any]],
+) -> PointResult:
+    median = figures.tpot_ms.p50 if figures.tpot_ms else None
+    return PointResult(
+        id=point.id,
+        client=Client(point.client, figures.version),
+        artifacts=point.artifacts,
+        exit_code=exit_code,
+        endpoint=figures.endpoint,
+        isl=dataclasses.replace(figures.isl, wanted_tokens=point.isl),
+        osl=dataclasses.replace(figures.osl, wanted_tokens=point.osl),
+        concurrency=point.concurrency,
+        request_rate_rps=point.request_rate,
+        requests=Requests(point.requests, figures.requests.ok, figures.requests.failed),
+        duration_s=figures.duration_s,
+        client_s=duration_s,
+        ttft_ms=figures.ttft_ms,
+        tpot_ms=figures.tpot_ms,
+        itl_ms=figures.itl_ms,
+        e2e_ms=figures.e2e_ms,
+        requests_per_s=figures.requests_per_s,
+        input_tps=figures.input_tps,
+        output_tps=figures.output_tps,
+        total_tps=figures.total_tps,
+        input_tps_per_gpu=_per_gpu(plan, figures.input_tps),
+        output_tps_per_gpu=_per_gpu(plan, figures.output_tps),
+        total_tps_per_gpu=_per_gpu(plan, figures.total_tps),
+        output_tps_per_user=PerUser(1000 / median if median else None, figures.per_user_tps),
+        goodput_rps=figures.goodput_rps,
+        good_request_ratio=figures.good_request_ratio,
+        slo=_bounds(plan, figures),
+        pools=pools,
+    )
+
+
+def _per_gpu(plan: Plan, rate: float | None) -> PerGpu:
+    def over(gpus: int) -> float | None:
+        return rate / gpus if rate is not None and gpus else None
+
+    by_role = {role: over(gpus) for role, gpus in plan.gpus.by_role.items()}
+    return PerGpu(over(plan.gpus.allocated), over(plan.gpus.working), by_role)
+
+
+def _bounds(plan: Plan, figures: Figures) -> dict[str, Bound]:
+    """The bounds on means; those on single requests are the goodput's."""
+
+    def mean(stat: Stat | None, scale: float) -> float | None:
+        return None if stat is None or stat.mean is None else stat.mean * scale
+
+    seen = {"ttft_mean_s": mean(figures.ttft_ms, 0.001), "tpot_mean_ms": mean(figures.tpot_ms, 1.0)}
+    return {
+        name: Bound(bound, seen[name], None if seen[name] is None else (seen[name] or 0.0) <= bound)
+        for name, bound in plan.slo.items()
+        if name in seen
+    }
+
+
+def _run_reasons(plan: Plan, state: str, message: object, points: Sequence[PointResult]) -> list[str]:
+    reasons = []
+    invalid = [point.id for point in points if not point.valid]
+    if invalid:
+        reasons.append(f"{len(invalid)} of {len(plan.benchmarks)} points are invalid: {', '.join(invalid)}")
+    if state not in _ENDED:
+        return reasons
+    measured = {point.id for point in points}
+    missing = [point.id for point in plan.benchmarks if point.id not in measured]
+    if missing:
+        reasons.append(f"{len(missing)} of {len(plan.benchmarks)} points were not measured: {', '.join(missing)}")
+    if state != "done":
+        reasons.append(f"the run is {state}: {message}" if message else f"the run is {state}")
+    return reasons
+
+
+def _layout(plan: Plan) -> dict[str, Layout]:
+    roles = dict.fromkeys(instance.role for instance in plan.instances)
+    groups = {role: [item for item in plan.instances if item.role == role] for role in roles}
+    return {role: Layout(len(items), items[0].tp, items[0].pp, items[0].dp) for role, items in groups.items()}
+
+
+def _hosts(plan: Plan, said: object) -> tuple[Host, ...]:
+    known = {item.get("index"): item for item in said if isinstance(item, dict)} if isinstance(said, list) else {}
+    return tuple(
+        Host(node.index, known.get(node.index, {}).get("name"), known.get(node.index, {}).get("address"))
+        for node in plan.nodes
+    )
+
+
+def _client_versions(points: Sequence[PointResult]) -> dict[str, str]:
+    return {point.client.name: point.client.version for point in points if point.client.version}
