@@ -1,0 +1,252 @@
+"""``recipe list``, ``status``, ``logs``, ``wait`` and ``cancel``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from recipe_toolkit.errors import UnknownRun
+from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.submit.find import all_runs, find_run, roots
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+UNKNOWN = 102
+
+
+def where_options(command: Command) -> Command:
+    """``--runs`` and ``--cluster``: where the runs are."""
+    for option in (
+        click.option("-c", "--cluster", metavar="NAME|FILE", help="Look in the run folder of this profile."),
+        click.option("--runs", metavar="DIR", help="Look in this folder only."),
+    ):
+        command = option(command)
+    return command
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+run_argument = click.argument("run", metavar="RUN")
+
+
+@click.command("list")
+@where_options
+@as_json_option
+@click.option("-n", "--last", "count", type=click.IntRange(min=1), help="Only the last N runs.")
+def list_command(runs: str | None, cluster: str | None, as_json: bool, count: int | None) -> int:
+    """List runs, the oldest first.
+
+    Looks in the profile's run folder, in $RECIPE_RUNS and in ./runs. With --json: one object a line.
+    """
+    from recipe_toolkit.submit.state import run_states
+
+    folders = roots(runs, cluster)
+    states = run_states(all_runs(folders)[-count if count else 0 :])
+    if as_json:
+        for state in states:
+            click.echo(json.dumps(state.to_json()))
+        return 0
+    if not states:
+        click.echo(f"no runs in {', '.join(str(folder) for folder in folders)}", err=True)
+        return 0
+    rows = [("RUN", "STATE", "PHASE", "JOB", "NOTE")]
+    for state in states:
+        valid = " (invalid)" if state.valid is False else ""
+        note = (state.message or "").partition("\n")[0]
+        rows.append((state.id, state.state + valid, state.phase or "-", state.job_id or "-", note))
+    _table(rows)
+    return 0
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        click.echo(line.rstrip())
+
+
+@click.command("status")
+@run_argument
+@where_options
+@as_json_option
+def status_command(run: str, runs: str | None, cluster: str | None, as_json: bool) -> int:
+    """Show the state of RUN, its nodes, its processes and its points.
+
+    RUN is an id, a part of one, a path, or `last`.
+    """
+    from recipe_toolkit.submit.state import run_state
+
+    found = find_run(run, roots(runs, cluster))
+    state = run_state(found)
+    if as_json:
+        click.echo(json.dumps(state.to_json(), indent=2))
+        return 0
+    from recipe_toolkit.cli.following import summary
+
+    click.echo(summary(state))
+    job = "no job" if state.job_id is None else f"{state.scheduler} job {state.job_id}"
+    job += f" ({state.job_state})" if state.job_state else ""
+    at = f", submitted {_time(state.submitted)}" if state.submitted else ""
+    click.echo(f"{job}, attempt {state.attempt}{at}\n{state.folder}")
+    for line in state.trouble:
+        click.echo(f"unreadable: {line}", err=True)
+    nodes = [(str(n.get("index")), str(n.get("name")), str(n.get("address")), str(n.get("state"))) for n in state.nodes]
+    processes = [
+        (name, str(view.get("state")), _word(view.get("node")), _word(view.get("pid")), _word(view.get("exit_code")))
+        for name, view in state.processes.items()
+    ]
+    for head, rows in (
+        (("NODE", "NAME", "ADDRESS", "STATE"), nodes),
+        (("PROCESS", "STATE", "NODE", "PID", "EXIT"), processes),
+        (("POINT", "STATE"), list(state.points.items())),
+    ):
+        if rows:
+            click.echo()
+            _table([head, *rows])
+    return 0
+
+
+def _word(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+@click.command("logs")
+@run_argument
+@click.argument("process", required=False)
+@where_options
+@as_json_option
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("--attempt", type=click.IntRange(min=0), help="Of an earlier attempt of a requeued run.")
+def logs_command(
+    run: str,
+    process: str | None,
+    runs: str | None,
+    cluster: str | None,
+    as_json: bool,
+    lines: int | None,
+    follow: bool,
+    attempt: int | None,
+) -> int:
+    """Print the log of one PROCESS of RUN; without PROCESS, list the logs that there are.
+
+    `agent-N` is the log of node N's agent, `job` what the scheduler's job printed.
+    """
+    from recipe_toolkit.submit.logs import choose_logs, list_logs, tail
+    from recipe_toolkit.submit.logs import follow as follow_logs
+    from recipe_toolkit.submit.state import run_state
+
+    found = find_run(run, roots(runs, cluster))
+    if process is None:
+        logs = list_logs(found, attempt)
+        if as_json:
+            for log in logs:
+                click.echo(json.dumps(log.to_json()))
+        elif logs:
+            rows = [(log.name, _word(log.node), str(log.bytes), str(log.path)) for log in logs]
+            _table([("LOG", "NODE", "BYTES", "PATH"), *rows])
+        else:
+            click.echo(f"{found.id} has no logs yet: {run_state(found).state}", err=True)
+        return 0
+    chosen = choose_logs(found, process, attempt)
+    several = len(chosen) > 1
+    if not follow:
+        for log in chosen:
+            _print_log(log.path, tail(log.path, lines)[0], several)
+        return 0
+    ended = _Ended(found)
+    try:
+        last: Path | None = None
+        for log, text in follow_logs(chosen, lines, ended):
+            _print_log(log.path, text, several and log.path != last)
+            last = log.path
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _print_log(path: Path, text: bytes, head: bool) -> None:
+    if head:
+        click.echo(f"==> {path} <==", err=True)
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+
+
+class _Ended:
+    """Whether a run has ended, asking the scheduler every few seconds only."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._next = 0.0
+
+    def __call__(self) -> bool:
+        from recipe_toolkit.submit.record import read_record
+        from recipe_toolkit.submit.state import run_state
+
+        if read_record(self._run).state == "done":
+            return True
+        if time.monotonic() < self._next:
+            return False
+        final = run_state(self._run).final
+        self._next = time.monotonic() + 5.0
+        return final
+
+
+@click.command("wait")
+@run_argument
+@where_options
+@as_json_option
+@click.option("--timeout", metavar="DURATION", help="Give up after 90, 30m or 1h30m, with exit code 101.")
+@click.option("--follow", is_flag=True, help="Print what happens.")
+def wait_command(
+    run: str, runs: str | None, cluster: str | None, as_json: bool, timeout: str | None, follow: bool
+) -> int:
+    """Wait until RUN has ended.
+
+    Exit codes: 0 done, 100 failed, 101 not finished in time, 102 lost or unknown, 103 cancelled,
+    104 done with invalid results, 105 ended by its time limit, 106 preempted, 130 interrupted.
+    """
+    from recipe_toolkit.cli.following import await_run
+    from recipe_toolkit.durations import parse_duration
+
+    limit = None
+    if timeout is not None:
+        try:
+            limit = parse_duration(float(timeout) if timeout.replace(".", "", 1).isdigit() else timeout)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--timeout") from error
+    try:
+        found = find_run(run, roots(runs, cluster))
+    except UnknownRun as error:
+        error.exit_code = UNKNOWN
+        raise
+    return await_run(found, limit, follow=follow, as_json=as_json)
+
+
+@click.command("cancel")
+@run_argument
+@where_options
+@as_json_option
+def cancel_command(run: str, runs: str | None, cluster: str | None, as_json: bool) -> int:
+    """Cancel RUN and wait for its end, for less than a minute; safe to repeat."""
+    from recipe_toolkit.cli.following import summary
+    from recipe_toolkit.submit.cancel import cancel
+
+    state, asked = cancel(find_run(run, roots(runs, cluster)))
+    if as_json:
+        click.echo(json.dumps(state.to_json()))
+    elif not asked:
+        click.echo(f"{summary(state)}\nit had ended already")
+    elif state.final:
+        click.echo(summary(state))
+    else:
+        click.echo(f"{summary(state)}\nasked to end, but it has not yet: the scheduler will kill it")
+    return 0

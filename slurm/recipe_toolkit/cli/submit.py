@@ -1,0 +1,53 @@
+"""``recipe submit``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("submit")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-c", "--cluster", metavar="NAME|FILE", help="The cluster profile (default: $RECIPE_CLUSTER).")
+@click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm.")
+@click.option("--wait", is_flag=True, help="Wait for the end; the exit code says how the run ended.")
+@click.option("--follow", is_flag=True, help="Wait, and print what happens.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def submit_command(
+    file: Path, cluster: str | None, sets: tuple[str, ...], dry_run: bool, wait: bool, follow: bool, as_json: bool
+) -> int:
+    """Write the run folder of recipe FILE and submit its job.
+
+    Prints the run's id. With --wait or --follow the exit code is that of `recipe wait`. Ctrl-C leaves the
+    run alone and says how to come back to it.
+    """
+    from recipe_toolkit.cluster_loader import load_cluster
+    from recipe_toolkit.plan.build import build_plan
+    from recipe_toolkit.recipe_loader import load_recipe
+    from recipe_toolkit.rundir import RunDir
+    from recipe_toolkit.submit import dry_run as dry
+    from recipe_toolkit.submit import submit
+
+    recipe = load_recipe(file, sets)
+    site = load_cluster(cluster)
+    for warning in (*recipe.warnings, *site.warnings):
+        click.echo(warning.render(), err=True)
+    plan = build_plan(recipe.recipe, site.cluster)
+    if dry_run:
+        click.echo(dry(site, plan), nl=False)
+        return 0
+    submitted = submit(recipe, site, plan)
+    if not as_json:
+        click.echo(submitted.run_id)
+        kind = "job" if submitted.scheduler == "slurm" else "process"
+        click.echo(f"{kind} {submitted.job_id}, in {submitted.folder}", err=True)
+    if not (wait or follow):
+        if as_json:
+            click.echo(json.dumps(submitted.to_json()))
+        return 0
+    from recipe_toolkit.cli.following import await_run
+
+    return await_run(RunDir(submitted.folder), None, follow=follow, as_json=as_json)

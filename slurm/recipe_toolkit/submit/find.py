@@ -1,0 +1,86 @@
+"""Runs by id, by part of an id, by path, or the last one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from recipe_toolkit.errors import RecipeError, UnknownRun
+from recipe_toolkit.rundir import RunDir
+
+SHOWN = 8
+
+
+def roots(runs: str | None, cluster: str | None) -> list[Path]:
+    """The folders that hold runs: ``--runs`` alone, else the profile's, ``$RECIPE_RUNS`` and ``./runs``.
+
+    Raises InputError if ``cluster`` names a profile that is refused.
+    """
+    if runs:
+        return [Path(runs).expanduser().absolute()]
+    found = []
+    if os.environ.get("RECIPE_RUNS"):
+        found.append(Path(os.environ["RECIPE_RUNS"]))
+    profile = cluster or os.environ.get("RECIPE_CLUSTER")
+    if profile:
+        from recipe_toolkit.cluster_loader import load_cluster  # late: it reads YAML and schemas
+
+        try:
+            found.append(Path(load_cluster(profile).cluster.runs))
+        except RecipeError:
+            if cluster:  # only what was asked for by name must be right
+                raise
+    found.append(Path("runs"))
+    return list(dict.fromkeys(path.expanduser().absolute() for path in found))
+
+
+def all_runs(folders: Sequence[Path]) -> list[RunDir]:
+    """Every run in the folders, oldest first. Raises UnknownRun if a folder cannot be read."""
+    found: dict[Path, RunDir] = {}
+    for folder in folders:
+        try:
+            entries = sorted(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise UnknownRun(f"cannot read the runs in {folder}: {error.strerror}") from error
+        for path in entries:
+            if not path.name.startswith(".") and is_run(path):
+                found.setdefault(path.resolve(), RunDir(path))
+    return sorted(found.values(), key=lambda run: run.id)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (path / "plan.json").is_file() or (path / "recipe.lock.yaml").is_file()
+
+
+def find_run(word: str, folders: Sequence[Path]) -> RunDir:
+    """The run that ``word`` names: ``last``, a path, an id, or a part of exactly one id.
+
+    Raises UnknownRun, with the candidates where there are several.
+    """
+    path = Path(word).expanduser()
+    if ("/" in word or path.is_dir()) and is_run(path):
+        return RunDir(path.absolute())
+    if "/" in word:
+        raise UnknownRun(f"{word}: not a run folder", hint="a run folder holds plan.json and recipe.lock.yaml")
+    runs = all_runs(folders)
+    where = ", ".join(str(folder) for folder in folders)
+    if not runs:
+        raise UnknownRun(f"no runs in {where}", hint="name the folder: --runs DIR, or its profile: --cluster NAME")
+    if word == "last":
+        return runs[-1]
+    for matches in (
+        [run for run in runs if run.id == word],
+        [run for run in runs if run.id.startswith(word)],
+        [run for run in runs if word in run.id],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            shown = [run.id for run in matches[-SHOWN:]]
+            more = f"\n  and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
+            raise UnknownRun(f"{word!r} names {len(matches)} runs:\n  " + "\n  ".join(shown) + more)
+    raise UnknownRun(f"no run {word!r} in {where}", hint="`recipe list` shows the runs")

@@ -1,0 +1,90 @@
+"""The run folder, written whole before anything is submitted."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recipe_toolkit.document import dump_yaml
+from recipe_toolkit.errors import SubmitError
+from recipe_toolkit.plan.model import Plan
+from recipe_toolkit.rundir import RunDir, write_atomic, write_json
+
+RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-.+-[0-9a-f]{4}")
+STATE_SCHEMA = 1
+
+
+def new_run(runs: str, name: str) -> RunDir:
+    """A run folder's path that is free: ``RUNS/<local time>-NAME-<4 random hex digits>``; nothing is written."""
+    root = Path(runs).expanduser().absolute()
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+    stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
+    while True:
+        path = root / f"{stamp}-{word}-{secrets.token_hex(2)}"
+        if not path.exists():
+            return RunDir(path)
+
+
+def write_run(run: RunDir, recipe: Mapping[str, Any], cluster: Mapping[str, Any], plan: Plan) -> RunDir:
+    """Write recipe, profile, plan and token, and return the run; its folder is there whole or not at all.
+
+    A folder of this name made by another in the meantime gives the run a new suffix.
+    Raises SubmitError if the folder cannot be written.
+    """
+    draft = RunDir(run.root.parent / f".{run.id}.{secrets.token_hex(4)}")
+    try:
+        draft.root.mkdir(parents=True)
+        try:
+            write_atomic(draft.recipe_lock, dump_yaml(recipe))
+            write_atomic(draft.cluster_lock, dump_yaml(cluster))
+            write_json(draft.plan, plan.to_json())
+            write_atomic(draft.token, secrets.token_hex(32) + "\n", mode=0o600)
+            draft.job_folder.mkdir()
+            return _settle(draft, run)
+        except BaseException:
+            shutil.rmtree(draft.root, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise SubmitError(
+            f"cannot write the run folder {run.root}: {error.strerror or error}",
+            hint="the profile's `runs` names the folder; it must be writable here and seen by every node",
+        ) from error
+
+
+def _settle(draft: RunDir, run: RunDir) -> RunDir:
+    stem = run.root.name[:-4]
+    while True:
+        try:
+            run.root.mkdir()  # the name is ours from here on, or somebody else's
+        except FileExistsError:
+            run = RunDir(run.root.with_name(stem + secrets.token_hex(2)))
+            continue
+        draft.root.rename(run.root)
+        return run
+
+
+def write_job(run: RunDir, job: Mapping[str, Any]) -> None:
+    """Say in ``job.json`` which job runs this. Raises OSError."""
+    write_json(run.job, {**job, "submitted": time.time()})
+
+
+def write_refusal(run: RunDir, message: str) -> None:
+    """Say in ``state.json`` that the scheduler took no job, so that the run is listed as failed. Raises OSError."""
+    state = {
+        "schema": STATE_SCHEMA,
+        "state": "failed",
+        "phase": "submit",
+        "attempt": 0,
+        "updated": time.time(),
+        "message": message,
+        "valid": None,
+        "nodes": [],
+        "processes": {},
+        "points": {},
+    }
+    write_json(run.state, state)

@@ -1,0 +1,124 @@
+"""What a run folder says of its run, whatever state the folder is in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recipe_toolkit.rundir import RunDir, read_json
+
+FINAL = ("done", "failed", "cancelled", "timeout")
+
+
+@dataclass(frozen=True)
+class Record:
+    """``job``: of job.json (None: not submitted, as far as the folder says). ``state``: of state.json, or None.
+
+    ``born``: when the folder was made. ``trouble``: files that could not be read.
+    """
+
+    id: str
+    job: Mapping[str, Any] | None = None
+    state: str | None = None
+    phase: str | None = None
+    attempt: int = 0
+    updated: float | None = None
+    message: str | None = None
+    valid: bool | None = None
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    processes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    points: Mapping[str, str] = field(default_factory=dict)
+    born: float = 0.0
+    tasks_ended: bool = False
+    trouble: tuple[str, ...] = ()
+
+    @property
+    def final(self) -> bool:
+        """Whether the run wrote its own end."""
+        return self.state in FINAL
+
+
+def read_record(run: RunDir) -> Record:
+    """Read job.json and state.json; what is missing or broken is left out and said, never raised."""
+    trouble: list[str] = []
+    job = _document(run, "job.json", trouble)
+    if job is not None and not _names_a_job(job):
+        trouble.append("job.json: names no job")
+        job = None
+    job = job or _recovered_job(run)
+    state = _document(run, "state.json", trouble) or {}
+    try:
+        born = run.root.stat().st_mtime
+        tasks_ended = any(run.job_folder.glob("*_result.pkl"))
+    except OSError:
+        born, tasks_ended = 0.0, False
+    updated = state.get("updated")
+    return Record(
+        id=run.id,
+        job=job,
+        state=_text(state.get("state")),
+        phase=_text(state.get("phase")),
+        attempt=state["attempt"] if isinstance(state.get("attempt"), int) else 0,
+        updated=float(updated) if isinstance(updated, (int, float)) else None,
+        message=_text(state.get("message")),
+        valid=state["valid"] if isinstance(state.get("valid"), bool) else None,
+        nodes=tuple(item for item in _list(state.get("nodes")) if isinstance(item, dict)),
+        processes=_mapping(state.get("processes")),
+        points=_mapping(state.get("points")),
+        born=born,
+        tasks_ended=tasks_ended,
+        trouble=tuple(trouble),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _names_a_job(job: Mapping[str, Any]) -> bool:
+    """Whether everything stands there that finding the job needs."""
+    if job.get("scheduler") == "local":
+        return all(isinstance(job.get(key), int) for key in ("pid", "start_ticks")) and "job_id" in job
+    return isinstance(job.get("scheduler"), str) and str(job.get("job_id", "")).isdigit()
+
+
+def _document(run: RunDir, name: str, trouble: list[str]) -> dict[str, Any] | None:
+    path = run.root / name
+    try:
+        data = read_json(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        trouble.append(f"{name}: {error.strerror}")
+        return None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        trouble.append(f"{name}: not JSON")
+        return None
+    if not isinstance(data, dict):
+        trouble.append(f"{name}: not an object")
+        return None
+    return data
+
+
+def _recovered_job(run: RunDir) -> dict[str, Any] | None:
+    """The job, where the submitting command was killed between sbatch and job.json: submitit names files by it."""
+    try:
+        names = [path.name for path in run.job_folder.iterdir()]
+    except OSError:
+        return None
+    for name in names:
+        found = re.fullmatch(r"(\d+)(_submission\.sh|_0_log\.out|_submitted\.pkl)", name)
+        if found and "submission.sh" in names:
+            return {"scheduler": "slurm", "job_id": found[1]}
+    return None

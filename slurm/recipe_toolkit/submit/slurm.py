@@ -1,0 +1,173 @@
+"""Submission to Slurm through submitit: one job, one task a node, the agent as its function."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from submitit.core import core
+from submitit.slurm.slurm import SlurmExecutor, SlurmJob
+
+from recipe_toolkit.cluster import Cluster
+from recipe_toolkit.errors import SubmitError
+from recipe_toolkit.plan.model import Plan
+from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.submit import slurm_commands
+
+# A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and
+# no end of the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
+SRUN_ARGS = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none")
+
+_OURS = {
+    "array": "a run is one job",
+    "chdir": "the job runs in its run folder",
+    "error": "the job's log stands in the run folder",
+    "exclusive": "say it in slurm.exclusive",
+    "gpus-per-node": "say it in slurm.gpus",
+    "gres": "say it in slurm.gpus and slurm.gres_name",
+    "input": "an agent reads nothing",
+    "job-name": "it follows the recipe's name",
+    "nodes": "the recipe decides how many",
+    "ntasks": "one task a node runs the agent",
+    "ntasks-per-node": "one task a node runs the agent",
+    "open-mode": "a requeued job goes on in the same log",
+    "output": "the job's log stands in the run folder",
+    "signal": "say it in slurm.signal_lead",
+    "time": "say it in the recipe's time_limit",
+    "parsable": "it is set",
+    "test-only": "use --dry-run",
+    "wait": "use --wait",
+    "wrap": "the job runs the agent",
+}
+_SAY_IN_PROFILE = {"partition", "account", "qos", "reservation", "constraint", "segment"}
+
+
+class AgentExecutor(SlurmExecutor):
+    """submitit's executor with our own call of sbatch, usable for a dry run where there is no Slurm."""
+
+    cluster: str | None = None  # the cluster's name, where sbatch told one
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Available, also where no srun is: a script can be written anywhere."""
+        return 2
+
+    def script(self) -> str:
+        """The batch script, byte for byte."""
+        return self._make_submission_file_text(self._submitit_command_str, "")
+
+    def _submit_command(self, command: str) -> core.Job[Any]:
+        """Write the script under a name that stays, submit it, and hand back submitit's job."""
+        script = self.folder / "submission.sh"
+        script.write_text(self._make_submission_file_text(command, ""), encoding="utf-8")
+        job_id, self.cluster = slurm_commands.sbatch(script, self.folder.parent)
+        job: core.Job[Any] = SlurmJob(folder=self.folder, job_id=job_id, tasks=list(range(self._num_tasks())))
+        job.paths.submission_file.symlink_to(script.name)
+        return job
+
+
+def executor(run: RunDir, plan: Plan, cluster: Cluster) -> AgentExecutor:
+    """The executor that submits this run. Raises SubmitError for what the batch script could not hold."""
+    for path in (str(run.root), cluster.python or sys.executable, *cluster.pythonpath):
+        check_path(path)
+    made = AgentExecutor(run.job_folder, python=python_command(cluster))
+    made.update_parameters(**parameters(run, plan, cluster))
+    return made
+
+
+def check_path(path: str) -> None:
+    """Refuse what sbatch would read as something else. Raises SubmitError."""
+    for sign, why in (
+        ("%", "sbatch and submitit expand %j and the like in paths"),
+        ("\\", "sbatch takes a backslash in a file name as an escape"),
+    ):
+        if sign in path:
+            raise SubmitError(f"{path!r}: a path with {sign} cannot be used: {why}", hint="choose another folder")
+    if not path.isprintable():
+        raise SubmitError(f"{path!r}: a path with control characters cannot be used", hint="choose another folder")
+
+
+def python_command(cluster: Cluster) -> str:
+    """The shell words that start the nodes' Python with this package on its path."""
+    python = [cluster.python or sys.executable]
+    if cluster.pythonpath:
+        python = ["env", f"PYTHONPATH={':'.join(cluster.pythonpath)}", *python]
+    return shlex.join(python)
+
+
+def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
+    """submitit's parameters for this run. Raises SubmitError for directives that are set elsewhere."""
+    site = cluster.slurm
+    minutes = max(1, -(-plan.time_limit_s // 60))
+    # Slurm may send the warning up to a minute early (`man sbatch`, --signal): short runs keep most of their time.
+    lead = max(1, min(site.signal_lead_s, minutes * 60 // 4))
+    further: dict[str, Any] = {"chdir": str(run.root), "signal": f"USR2@{lead}"}
+    if site.reservation:
+        further["reservation"] = site.reservation
+    if site.segment:
+        further["segment"] = site.segment
+    further.update(_directives(site.directives, site.gpus))
+    return {
+        "job_name": f"{plan.name}-{run.id[-4:]}",
+        "nodes": len(plan.nodes),
+        "ntasks_per_node": 1,
+        "time": minutes,
+        "signal_delay_s": lead,
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
+        "exclusive": True if site.exclusive else None,
+        **_gpus(plan, cluster),
+        "setup": list(site.setup) or None,
+        "srun_args": [*SRUN_ARGS, *site.srun_args],
+        "stderr_to_stdout": True,
+        "wckey": None,  # submitit's default, which a site that checks them refuses
+        "additional_parameters": further,
+    }
+
+
+def _gpus(plan: Plan, cluster: Cluster) -> dict[str, Any]:
+    site = cluster.slurm
+    if plan.device != "gpu" or site.gpus == "none":
+        return {}
+    count = plan.gpus_per_node if site.exclusive else max(node.gpus for node in plan.nodes)
+    if site.gpus == "gpus-per-node":
+        kind = site.gres_name.partition(":")[2]  # gpu:h200 -> h200:8
+        return {"gpus_per_node": f"{kind}:{count}" if kind else count}
+    return {"gres": f"{site.gres_name}:{count}"}
+
+
+def _directives(given: Mapping[str, str | int | bool], gpus: str) -> dict[str, str | int | bool]:
+    kept = {}
+    for key, value in given.items():
+        where = f"the profile's slurm.directives.{key}"
+        free = key == "gres" and gpus != "gres"  # other things than GPUs can be asked for by gres
+        if key in _OURS and not free:
+            raise SubmitError(f"{where} is set by the toolkit: {_OURS[key]}")
+        if key in _SAY_IN_PROFILE:
+            raise SubmitError(f"{where} has a field of its own", hint=f"slurm: {{{key}: …}}")
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+            raise SubmitError(f"{where} is no option of sbatch", hint="write it without --")
+        if not str(value).isprintable():
+            raise SubmitError(f"{where} is of more than one line")
+        if value is not False:
+            kept[key] = value
+    return kept
+
+
+def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
+    """Submit the run; returns what ``job.json`` holds. Raises SubmitError."""
+    from recipe_toolkit.run.agent import run_agent  # late: `submit` is imported by verbs that run nothing
+
+    made = executor(run, plan, cluster)
+    job = made.submit(run_agent, str(run.root))
+    return {"scheduler": "slurm", "job_id": job.job_id, "cluster": made.cluster}
+
+
+def script(run: RunDir, plan: Plan, cluster: Cluster) -> str:
+    """The batch script that :func:`launch` would submit. Raises SubmitError."""
+    return executor(run, plan, cluster).script()
