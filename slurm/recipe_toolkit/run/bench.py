@@ -1,0 +1,152 @@
+"""Phase *bench*: the points in order, each by its client, between two scrapes of the engines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from recipe_toolkit.errors import RunError
+from recipe_toolkit.plan.model import Point
+from recipe_toolkit.results.collect import build_results, point_result
+from recipe_toolkit.results.model import PointResult, point_from_json
+from recipe_toolkit.results.pools import pool_metrics
+from recipe_toolkit.run import launch
+from recipe_toolkit.run.context import Context
+from recipe_toolkit.run.fleet import ProcessView
+from recipe_toolkit.run.metrics import Series, scrape
+from recipe_toolkit.run.tasks import cancel, race
+from recipe_toolkit.rundir import read_json, write_json
+
+_POINT = "point.json"
+_STOP_GRACE_S = 10.0
+
+log = logging.getLogger("recipe_toolkit.run")
+
+
+async def bench(context: Context) -> None:
+    """Measure every point that no earlier attempt has finished.
+
+    Raises RunError if a client fails or the throughput stalls; what was measured stays.
+    """
+    for point in context.plan.benchmarks:
+        if _finished(context, point) is not None:
+            log.info("point %s was measured before", point.id)
+            _mark(context, point, "done")
+            continue
+        _mark(context, point, "running")
+        context.journal.event("point_started", point=point.id)
+        try:
+            result = await _measure(context, point)
+        except BaseException:
+            _mark(context, point, "failed")
+            raise
+        _mark(context, point, "done")
+        context.journal.event("point_finished", point=point.id, valid=result.valid, reasons=list(result.reasons))
+        write_results(context, "running", None)
+
+
+def write_results(context: Context, state: str, message: str | None) -> None:
+    """Write results.json from the points that are finished."""
+    found = [_finished(context, point) for point in context.plan.benchmarks]
+    points = [result for result in found if result is not None]
+    known = {**context.journal.state, "state": state, "message": message}
+    results = build_results(context.plan, context.run.id, known, points)
+    write_json(context.run.results, results.to_json())
+    context.journal.update(valid=results.valid)
+
+
+def _mark(context: Context, point: Point, state: str) -> None:
+    context.journal.update(points={**context.journal.state["points"], point.id: state})
+
+
+def _finished(context: Context, point: Point) -> PointResult | None:
+    try:
+        return point_from_json(read_json(context.run.bench(point.id) / _POINT)["result"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("%s of point %s cannot be read, so it is measured again: %r", _POINT, point.id, error)
+        return None
+
+
+async def _measure(context: Context, point: Point) -> PointResult:
+    artifacts = context.run.root / point.artifacts
+    _set_aside(context.run.bench(point.id))
+    for folder in (artifacts, context.run.bench(point.id)):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = await scrape(context)
+    series = Series(context, point.id)
+    recorder = asyncio.ensure_future(series.run())
+    view = context.view(point.process.name)
+    started = time.time()
+    clock = time.monotonic()
+    try:
+        await launch.start(context, point.process, str(artifacts))
+        view.state = "running"
+        context.publish()
+        await race(view.ended.wait(), _timeout(context, point, view), _stall(context, point, view, series))
+    except RunError:
+        # Not when the phase is cancelled: then the drain stops all at once.
+        await context.fleet.call(view.node, "stop", 60.0, names=[view.name], grace=_STOP_GRACE_S)
+        raise
+    finally:
+        await cancel(recorder)
+    duration = time.monotonic() - clock
+    after = await series.sample()
+    assert view.exit_code is not None
+    pools = pool_metrics(before, after, series.gauges)
+    result = point_result(context.plan, point, artifacts, view.exit_code, duration, pools)
+    document = {
+        "schema": 1,
+        "attempt": context.where.attempt,
+        "started": round(started, 3),
+        "exit_code": view.exit_code,
+        "result": result.to_json(),
+    }
+    folder = context.run.bench(point.id)
+    if view.exit_code != 0:
+        write_json(folder / "failed.json", document)
+        raise context.describe_exit(f"bench: point {point.id}", view)
+    write_json(folder / _POINT, document)
+    return result
+
+
+def _set_aside(folder: Path) -> None:
+    """Keep what an earlier attempt left of the point under another name: clients mix what they find with theirs."""
+    if not folder.exists():
+        return
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.unfinished-{number}")).exists():
+        number += 1
+    folder.rename(aside)
+
+
+async def _timeout(context: Context, point: Point, view: ProcessView) -> None:
+    await asyncio.sleep(point.timeout_s)
+    what = f"has not ended within {point.timeout_s:.0f} s"
+    raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
+
+
+async def _stall(context: Context, point: Point, view: ProcessView, series: Series) -> None:
+    """Raise when for the stall time no token was computed and the client has written nothing."""
+    limit = context.plan.deadlines.stall
+    log_path = context.run.root / view.log
+    seen: tuple[float, int] = (-1.0, -1)
+    moved = time.monotonic()
+    while True:
+        await asyncio.sleep(min(1.0, limit / 4))
+        now = (series.tokens, _size(log_path))
+        if now != seen:
+            seen, moved = now, time.monotonic()
+        elif time.monotonic() - moved > limit:
+            what = f"is stalled: no token and no line of output for {limit:.0f} s"
+            raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

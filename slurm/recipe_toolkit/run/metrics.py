@@ -1,0 +1,85 @@
+"""Scrapes of the engines' /metrics, and their series on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+
+from recipe_toolkit.results import prometheus
+from recipe_toolkit.results.pools import PoolGauges
+from recipe_toolkit.run import http
+from recipe_toolkit.run.context import Context
+from recipe_toolkit.run.http import HttpError
+
+INTERVAL_S = 5.0
+_SCRAPE_S = 10.0
+_PREFIX = "vllm:"
+_TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+
+log = logging.getLogger("recipe_toolkit.run")
+
+
+async def scrape(context: Context) -> dict[str, str]:
+    """The text of each engine that answers requests; one that does not deliver is left out."""
+    names = [process.name for process in context.engines() if process.api]
+    texts = await asyncio.gather(*(_one(context, name) for name in names))
+    return {name: text for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+async def _one(context: Context, name: str) -> str | None:
+    try:
+        answer = await http.get(context.base_url(name) + "/metrics", _SCRAPE_S)
+    except HttpError as error:
+        log.warning("no metrics of %s: %s", name, error)
+        return None
+    return answer.text if answer.status == 200 else None
+
+
+def tokens(texts: dict[str, str]) -> float:
+    """Prompt and generated tokens so far, over all engines."""
+    return sum(
+        sample.value for text in texts.values() for sample in prometheus.parse(text, _PREFIX) if sample.name in _TOKENS
+    )
+
+
+class Series:
+    """Appends every scrape of a point to ``metrics/PROCESS.jsonl`` and keeps the gauges for the pools."""
+
+    def __init__(self, context: Context, point: str) -> None:
+        self._context = context
+        self._point = point
+        self.gauges = PoolGauges()
+        self.tokens = 0.0
+
+    async def run(self) -> None:
+        """Scrape until cancelled."""
+        while True:
+            await self.sample()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def sample(self) -> dict[str, str]:
+        """One scrape, written and counted."""
+        texts = await scrape(self._context)
+        now = round(time.time(), 3)
+        self.gauges.add(texts)
+        self.tokens = tokens(texts)
+        await asyncio.get_running_loop().run_in_executor(None, self._write, now, texts)
+        return texts
+
+    def _write(self, now: float, texts: dict[str, str]) -> None:
+        folder = self._context.run.metrics
+        folder.mkdir(exist_ok=True)
+        for process, text in texts.items():
+            values = {_key(item): item.value for item in prometheus.parse(text, _PREFIX) if math.isfinite(item.value)}
+            line = {"t": now, "point": self._point, "values": values}
+            with (folder / f"{process}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def _key(sample: prometheus.Sample) -> str:
+    """The series' name without what is the same in all of them."""
+    labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()) if key != "model_name")
+    return f"{sample.name}{{{labels}}}" if labels else sample.name
