@@ -1,0 +1,102 @@
+"""The loads of a benchmark, its lengths and its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from recipe_toolkit.faults import Fault, FieldPath
+from recipe_toolkit.feasibility.serving import effective_args
+from recipe_toolkit.recipe import Benchmark, Recipe
+
+_HUMAN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
+_LEFTOVER = re.compile(r"(?<![%{])\{[A-Za-z_][\w.-]*\}(?!\})|\$\{?[A-Za-z_]\w*\}?")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+
+
+def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    """Whether the fields of one benchmark make a load."""
+    if benchmark.client == "command":
+        yield from _check_command(benchmark, at)
+        return
+    yield from _one_of(benchmark, at, "concurrency", "request_rate", required=True)
+    yield from _one_of(benchmark, at, "requests", "requests_per_concurrency", required=True)
+    yield from _one_of(benchmark, at, "warmup", "warmup_per_concurrency", required=False)
+    if not benchmark.concurrency:
+        for name in ("requests_per_concurrency", "warmup_per_concurrency"):
+            if getattr(benchmark, name) is not None and benchmark.request_rate:
+                plain = name.removesuffix("_per_concurrency")
+                yield Fault((*at, name), "there is no concurrency to multiply", f"{plain}: NUMBER", key=True)
+    elif benchmark.requests is not None and benchmark.requests < max(benchmark.concurrency):
+        yield Fault(
+            (*at, "requests"),
+            f"{benchmark.requests} requests never reach concurrency {max(benchmark.concurrency)}",
+            "requests_per_concurrency: 10 keeps all points alike",
+            warning=True,
+        )
+    if "HF_HUB_OFFLINE" in benchmark.env:
+        yield Fault(
+            (*at, "env", "HF_HUB_OFFLINE"),
+            "with it AIPerf looks for a tokenizer that is a folder in the hub's cache, and stops",
+            "leave it out: clients run without it",
+        )
+
+
+def _one_of(benchmark: Benchmark, at: FieldPath, one: str, other: str, *, required: bool) -> Iterator[Fault]:
+    given = [name for name in (one, other) if getattr(benchmark, name) not in (None, ())]
+    if len(given) == 2:
+        yield Fault((*at, other), f"either {one} or {other}, not both", key=True)
+    elif not given and required:
+        yield Fault((*at, one), f"missing: {one} or {other}", absent=True)
+
+
+def _check_command(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    program = benchmark.command[0]
+    if not program:
+        yield Fault((*at, "command", 0), "is empty: the first item is the program")
+    shell = program.rsplit("/", 1)[-1] in _SHELLS
+    for index, word in enumerate(benchmark.command):
+        left = None if shell else _LEFTOVER.search(word)
+        if left:
+            hint = "no shell reads the command and nothing is filled in; its environment says where to send requests"
+            yield Fault((*at, "command", index), f"{left.group()} is passed on as it stands", hint, warning=True)
+
+
+def check_lengths(recipe: Recipe, benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    """Whether the lengths fit into ``max-model-len``, where a role's flags set it."""
+    if benchmark.isl is None or benchmark.osl is None:
+        return
+    for role in recipe.roles:
+        limit = human_integer(effective_args(recipe, role).get("max-model-len"))
+        # A prefill instance generates one token of each request.
+        osl = 1 if role.name == "prefill" else benchmark.osl
+        if limit is not None and limit > 0 and benchmark.isl + osl > limit:
+            yield Fault(
+                (*at, "isl"),
+                f"isl {benchmark.isl} + {osl} tokens of output do not fit into max-model-len {limit} of {role.name}",
+                f"max-model-len: {benchmark.isl + osl} or more, or shorter prompts",
+            )
+
+
+def human_integer(value: Any) -> int | None:
+    """A length as vLLM reads it (``8192``, ``8k`` = 8000, ``8K`` = 8192), or None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    if not isinstance(value, str):
+        return int(value)
+    match = _HUMAN.fullmatch(value.strip())
+    if match is None:
+        return None
+    power = "kmgt".find(match[2].lower()) + 1 if match[2] else 0
+    return int(float(match[1]) * (1000 if match[2].islower() else 1024) ** power)
+
+
+def check_names(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
+    """Whether each benchmark has a name of its own: results are filed under it."""
+    first: dict[str, int] = {}
+    for index, benchmark in enumerate(benchmarks):
+        if benchmark.name in first:
+            message = f"{benchmark.name} is also the name of benchmarks.{first[benchmark.name]}"
+            yield Fault(("benchmarks", index, "name"), message, "give each a name of its own")
+        first.setdefault(benchmark.name, index)

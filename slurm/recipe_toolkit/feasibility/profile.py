@@ -1,0 +1,56 @@
+"""What a cluster profile asks for that the toolkit sets itself or that does not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recipe_toolkit.cluster import Cluster
+from recipe_toolkit.faults import Fault
+from recipe_toolkit.feasibility.serving import path_fault
+from recipe_toolkit.feasibility.variables import check_env
+
+_SAID_IN_SLURM = {
+    name: f"slurm.{name}"
+    for name in ("partition", "account", "qos", "reservation", "constraint", "exclusive", "segment")
+}
+_DIRECTIVES = {
+    **_SAID_IN_SLURM,
+    "gres": "slurm.gpus and slurm.gres_name",
+    "gpus": "slurm.gpus and slurm.gres_name",
+    "gpus-per-node": "slurm.gpus and slurm.gres_name",
+    "gpus-per-task": "slurm.gpus and slurm.gres_name",
+    "signal": "slurm.signal_lead",
+    "time": "time_limit of the recipe",
+    "job-name": "name of the recipe",
+    "nodes": "the plan",
+    "ntasks": "the plan",
+    "ntasks-per-node": "the plan",
+    "output": "the run folder",
+    "error": "the run folder",
+    "open-mode": "the run folder",
+    "wait": "recipe submit --wait",
+    "parsable": "recipe submit --json",
+    "array": "one run is one job",
+    "wrap": "one run is one job",
+}
+
+
+def check_profile(cluster: Cluster) -> Iterator[Fault]:
+    """Every fault of a profile that has passed its schema."""
+    yield from check_env(cluster.env, ("env",), site=True)
+    for name in cluster.secrets:
+        if name in cluster.env:
+            yield Fault(("env", name), "stands in env and in secrets", "keep it in secrets alone", key=True)
+    for alias, path in cluster.models.items():
+        message = path_fault(path)
+        if message:
+            yield Fault(("models", alias), message, "an absolute path, or hf:ORG/REPO[@REVISION]")
+    for name in cluster.slurm.directives:
+        if name in _DIRECTIVES:
+            yield Fault(("slurm", "directives", name), f"is set by {_DIRECTIVES[name]}", "leave it out here", key=True)
+    if cluster.container.runtime == "none":
+        for name, tool in cluster.tools.items():
+            if tool.image is not None:
+                yield Fault(
+                    ("tools", name, "image"), "an image, and no container.runtime to run it", "docker or podman"
+                )

@@ -1,0 +1,162 @@
+"""Model, roles, KV transfer and router against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recipe_toolkit.faults import Fault, FieldPath, shown
+from recipe_toolkit.recipe import Model, Recipe, Role
+
+_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(@[\w./-]+)?")
+
+# What vLLM hashes when prefill and decode shake hands (nixl/metadata.py, compute_nixl_compatibility_hash),
+# as far as flags decide it, with the value that stands for a flag that is not written.
+_HANDSHAKE: dict[str, Any] = {
+    "dtype": "auto",
+    "kv-cache-dtype": "auto",
+    "attention-backend": None,
+    "revision": None,
+    "hf-overrides": None,
+}
+# These have defaults that vLLM works out by itself: compared where both sides write them.
+_HANDSHAKE_WRITTEN = ("block-size", "disable-hybrid-kv-cache-manager")
+
+
+def check_model(model: Model) -> Iterator[Fault]:
+    """Whether the model's and the tokenizer's paths are of a form that means the same on every node."""
+    for name, path in (("path", model.path), ("tokenizer", model.tokenizer)):
+        if path is not None:
+            message = path_fault(path)
+            if message:
+                hint = "an absolute path, an alias of the profile's `models`, or hf:ORG/REPO[@REVISION]"
+                yield Fault(("model", name), message, hint)
+
+
+def path_fault(path: str) -> str | None:
+    """Why ``path`` names no model, or None."""
+    if path.startswith("hf:"):
+        return None if _HUB.fullmatch(path) else f"{shown(path)} is not of the form hf:ORG/REPO[@REVISION]"
+    if "/" in path and not path.startswith("/"):
+        return f"{shown(path)} is a relative path"
+    return None
+
+
+def check_roles(recipe: Recipe) -> Iterator[Fault]:
+    """``serve`` stands alone; ``prefill`` and ``decode`` come together."""
+    roles = {role.name: role for role in recipe.roles}
+    if "serve" in roles and len(roles) > 1:
+        yield Fault(("roles", "serve"), "serve stands alone, without prefill and decode", key=True)
+    elif len(roles) == 1 and "serve" not in roles:
+        (name,) = roles
+        other = "decode" if name == "prefill" else "prefill"
+        yield Fault(("roles", other), f"missing: {name} needs it", "serve does both in one role", absent=True)
+
+
+def _pair(recipe: Recipe) -> tuple[Role, Role] | None:
+    roles = {role.name: role for role in recipe.roles}
+    return (roles["prefill"], roles["decode"]) if roles.keys() >= {"prefill", "decode"} else None
+
+
+def check_tp(recipe: Recipe) -> Iterator[Fault]:
+    """The tensor parallel sizes of prefill and decode divide one another (vLLM's kv_connector/utils.py)."""
+    pair = _pair(recipe)
+    if pair is None:
+        return
+    prefill, decode = pair
+    sizes = sorted((prefill.parallel.tp, decode.parallel.tp))
+    if sizes[1] % sizes[0]:
+        yield Fault(
+            ("roles", "decode", "parallel", "tp"),
+            f"tp {decode.parallel.tp} of decode and tp {prefill.parallel.tp} of prefill do not divide one another",
+            "the KV cache of one rank must map to whole ranks of the other side",
+        )
+
+
+def check_handshake(recipe: Recipe) -> Iterator[Fault]:
+    """Prefill and decode agree on every flag that NIXL's handshake compares."""
+    pair, kv = _pair(recipe), recipe.kv_transfer
+    if pair is None or kv is None or kv.connector != "nixl" or kv.extra.get("enforce_handshake_compat") is False:
+        return
+    prefill, decode = pair
+    sides = [effective_args(recipe, role) for role in pair]
+    for flag in (*_HANDSHAKE, *_HANDSHAKE_WRITTEN):
+        default = _HANDSHAKE.get(flag)
+        one, other = (side.get(flag, default) for side in sides)
+        if one != other and (flag in _HANDSHAKE or all(flag in side for side in sides)):
+            role = decode if _spelling(decode.args, flag) else prefill
+            yield Fault(
+                ("roles", role.name, "args", _spelling(role.args, flag) or flag),
+                f"prefill has {flag} {_value(one)}, decode {_value(other)}: NIXL refuses the handshake",
+                f"write {flag} once, in engine.args",
+                key=True,
+            )
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else shown(value)
+
+
+def effective_args(recipe: Recipe, role: Role) -> dict[str, Any]:
+    """Flags of a role over those of the engine, each with dashes as vLLM's help spells it."""
+    return {canonical(key): value for args in (recipe.engine.args, role.args) for key, value in args.items()}
+
+
+def canonical(flag: str) -> str:
+    """A flag's name without its leading dashes and with ``-`` for ``_``."""
+    return flag.lstrip("-").replace("_", "-")
+
+
+def _spelling(args: Mapping[str, Any], flag: str) -> str | None:
+    return next((key for key in args if canonical(key) == flag), None)
+
+
+def check_kv_transfer(recipe: Recipe) -> Iterator[Fault]:
+    """KV transfer is for prefill and decode, and on a device that the connector knows."""
+    kv, at = recipe.kv_transfer, ("kv_transfer",)
+    apart = {role.name for role in recipe.roles} >= {"prefill", "decode"}
+    if kv is None:
+        if apart:
+            yield Fault(
+                at, "missing: prefill hands its KV cache to decode", "kv_transfer: {connector: nixl}", absent=True
+            )
+        return
+    if not apart:
+        hint = "leave it out, or split serve into prefill and decode"
+        yield Fault(at, "there is no prefill and decode to move KV between", hint, key=True)
+        return
+    # vLLM's nixl/utils.py: cuda engines take cuda or cpu buffers, cpu engines take cpu.
+    if recipe.resources.device == "cpu" and kv.buffer_device not in (None, "cpu"):
+        yield Fault((*at, "buffer_device"), f"{kv.buffer_device} buffers on device cpu", "buffer_device: cpu")
+    if kv.connector == "example":
+        yield from _check_example(recipe)
+
+
+def _check_example(recipe: Recipe) -> Iterator[Fault]:
+    for role in recipe.roles:
+        if role.parallel.tp > 1:
+            yield Fault(
+                ("roles", role.name, "parallel", "tp"),
+                f"tp {role.parallel.tp} with the connector example: all ranks write a layer to the same file",
+                "connector: nixl, or tp: 1",
+            )
+
+
+def check_router(recipe: Recipe) -> Iterator[Fault]:
+    """More than one place to send requests to needs a router, and some policies need several."""
+    router = recipe.router
+    apart = recipe.disaggregated
+    instances = sum(role.instances for role in recipe.roles)
+    hybrid = any(role.parallel.dp_lb == "hybrid" for role in recipe.roles)
+    at: FieldPath = ("router", "kind")
+    if router.kind == "none" and (apart or instances > 1 or hybrid):
+        what = "prefill and decode" if apart else f"{instances} instances" if instances > 1 else "one API server a node"
+        yield Fault(at, f"{what} need a router", "kind: vllm-router")
+    if router.kind != "none" and router.policy == "power_of_two" and (apart or instances > 1):
+        for role in recipe.roles:
+            if role.instances < 2 and role.parallel.dp_lb != "hybrid":
+                hint = "policy: round_robin, or more instances"
+                yield Fault(
+                    ("router", "policy"), f"power_of_two chooses between two, and {role.name} has one instance", hint
+                )

@@ -1,0 +1,96 @@
+"""Environment variables that a recipe or profile may not set, and values that look like secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from recipe_toolkit.faults import Fault, FieldPath
+from recipe_toolkit.recipe import Recipe
+
+_DEVICES = "the plan gives each process its own devices"
+_ADDRESS = "each process is given its own node's address"
+_PORTS = "ports are reserved on each node when the run begins"
+_RANKS = "the plan places the ranks; sizes stand in roles.ROLE.parallel"
+
+RESERVED = {
+    "CUDA_VISIBLE_DEVICES": _DEVICES,
+    "NVIDIA_VISIBLE_DEVICES": _DEVICES,
+    "HIP_VISIBLE_DEVICES": _DEVICES,
+    "ROCR_VISIBLE_DEVICES": _DEVICES,
+    "ZE_AFFINITY_MASK": _DEVICES,
+    "VLLM_HOST_IP": _ADDRESS,
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": _ADDRESS,
+    "VLLM_NIXL_SIDE_CHANNEL_PORT": _PORTS,
+    "VLLM_PORT": _PORTS,
+    "MASTER_ADDR": _ADDRESS,
+    "MASTER_PORT": _PORTS,
+    "VLLM_DP_RANK": _RANKS,
+    "VLLM_DP_RANK_LOCAL": _RANKS,
+    "VLLM_DP_SIZE": _RANKS,
+    "VLLM_DP_MASTER_IP": _ADDRESS,
+    "VLLM_DP_MASTER_PORT": _PORTS,
+    "RANK": _RANKS,
+    "LOCAL_RANK": _RANKS,
+    "WORLD_SIZE": _RANKS,
+}
+_PREFIXES = {
+    "SLURM_": "Slurm sets it",
+    "SUBMITIT_": "submitit sets it",
+    "RECIPE_": "the toolkit sets it",
+}
+_SITE = {
+    "GLOO_SOCKET_IFNAME": "it names a network interface of one site",
+    "NCCL_SOCKET_IFNAME": "it names a network interface of one site",
+}
+
+_SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)$")
+_SECRET_VALUE = re.compile(
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
+)
+_NO_SECRET = re.compile(r"|true|false|[0-9]{1,6}|none|EMPTY", re.IGNORECASE)
+
+
+def looks_secret(name: str, value: object) -> bool:
+    """Whether a variable (or a flag, spelt like one) seems to hold a credential."""
+    if not isinstance(value, str):
+        return False
+    named = _SECRET_NAME.search(name.upper().replace("-", "_")) is not None
+    return bool(_SECRET_VALUE.search(value)) or (named and not _NO_SECRET.fullmatch(value))
+
+
+def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> Iterator[Fault]:
+    """What of ``env`` is refused; ``site``: it is a profile's, which may name network interfaces."""
+    for name, value in env.items():
+        reason = RESERVED.get(name) or next((why for begin, why in _PREFIXES.items() if name.startswith(begin)), None)
+        if reason:
+            yield Fault((*at, name), f"cannot be set: {reason}", "leave it out", key=True)
+        elif name in _SITE and not site:
+            yield Fault((*at, name), f"cannot be set: {_SITE[name]}", "`interface:` in the cluster profile", key=True)
+        elif looks_secret(name, value):
+            # The value must not reach a terminal or a log.
+            where = "the cluster profile" if not site else "this profile, beside env,"
+            hint = f"remove it here; `secrets: [{name}]` in {where} takes it from the shell that submits"
+            yield Fault((*at, name), "looks like a secret, and files are copied into every run folder", hint)
+
+
+def check_recipe(recipe: Recipe) -> Iterator[Fault]:
+    """All environments of a recipe, and its flags' values as far as they look like secrets."""
+    yield from check_env(recipe.engine.env, ("engine", "env"))
+    yield from check_env(recipe.router.env, ("router", "env"))
+    args: list[tuple[FieldPath, Mapping[str, object]]] = [
+        (("engine", "args"), recipe.engine.args),
+        (("router", "args"), recipe.router.args),
+    ]
+    for role in recipe.roles:
+        yield from check_env(role.env, ("roles", role.name, "env"))
+        args.append((("roles", role.name, "args"), role.args))
+    for index, benchmark in enumerate(recipe.benchmarks):
+        yield from check_env(benchmark.env, ("benchmarks", index, "env"))
+        args.append((("benchmarks", index, "args"), benchmark.args))
+    for at, flags in args:
+        for name, value in flags.items():
+            if looks_secret(name, value):
+                hint = "flags stand in plain sight of every user of a node; vLLM also reads VLLM_API_KEY"
+                yield Fault((*at, name), "looks like a secret", hint)
