@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Node, Plan, Point, Process, Proof, Ready
-from recipe_toolkit.plan.values import Address, Join, Port, Python, RunPath, Value, url
+from recipe_toolkit.plan.values import Address, Port, Python, RunPath, Value, url
 from recipe_toolkit.rundir import RunDir, write_atomic, write_json
 
 ENGINE = Path(__file__).parent / "data" / "run" / "engine.py"
+ROUTER = ENGINE.with_name("router.py")
 MODEL = "tiny"
 QUICK = Deadlines(bind=20.0, ready=30.0, stall=20.0, prove=20.0, drain=8.0)
 
@@ -196,6 +197,20 @@ class Run:
                 continue
 
 
-def router_like(entry: str, target: str, node: int, target_node: int) -> Join:
-    """Where a router would be told its worker is."""
-    return url(target, target_node)
+def router(node: int, prefill: Process, decode: Process) -> Process:
+    """The stand-in router, started after the engines."""
+    argv: tuple[Value, ...] = (
+        Python(), str(ROUTER), Address(node), Port("router", "http"),
+        url(prefill.name, prefill.node), url(decode.name, decode.node),
+    )  # fmt: skip
+    return Process(
+        name="router",
+        role="router",
+        instance=0,
+        rank=0,
+        node=node,
+        argv=argv,
+        ports={"http": 1},
+        ready=Ready("http", "/health"),
+        after=("engines",),
+    )

@@ -205,7 +205,7 @@ class Agent:
             if "do" in message:
                 self._spawn(self._answer(link, message))
                 if message["do"] == "end":
-                    self._outcome = message
+                    self._outcome = message["with"]
 
     async def _answer(self, link: Link, message: Message) -> None:
         order = getattr(self, f"_do_{message['do']}", None)

@@ -13,6 +13,7 @@ import logging
 import random
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from recipe_toolkit.errors import DeadlineError, RunError
@@ -22,6 +23,7 @@ from recipe_toolkit.run.context import Clock, Context, Target
 from recipe_toolkit.run.http import HttpError
 
 _REQUEST_S = 120.0
+_METRICS_S = 10.0
 _COUNTER_S = 3.0  # how far /metrics may be behind an answer
 _PAUSE_S = 0.5
 _ALL_PAIRS = 16  # up to so many, every prefill rank is tried with every decode rank
@@ -147,29 +149,40 @@ def _text(answer: Mapping[str, Any]) -> str:
         return ""
 
 
-async def _counter(context: Context, process: str, engine: str | None = None) -> float:
-    """The decode side's counter of prompt tokens that came from elsewhere, summed. Raises NotYet."""
+@dataclass(frozen=True)
+class Count:
+    """Prompt tokens of the decode side so far: those that came from where they should, and all others."""
+
+    moved: float = 0.0
+    others: float = 0.0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.moved + other.moved, self.others + other.others)
+
+
+async def _count(context: Context, processes: Sequence[str], engine: str | None = None) -> Count:
+    """The counters of some processes, of one engine or of all. Raises NotYet."""
     proof = context.plan.proof
-    try:
-        answer = await http.get(context.base_url(process) + "/metrics", 10.0)
-    except HttpError as error:
-        raise NotYet(str(error)) from error
-    return sum(
-        sample.value
-        for sample in prometheus.parse(answer.text, proof.counter)
-        if sample.name == proof.counter
-        and sample.labels.get("source") == proof.source
-        and (engine is None or sample.labels.get("engine", "0") == engine)
-    )
+    total = Count()
+    for process in processes:
+        try:
+            answer = await http.get(context.base_url(process) + "/metrics", _METRICS_S)
+        except HttpError as error:
+            raise NotYet(str(error)) from error
+        for sample in prometheus.parse(answer.text, proof.counter):
+            if sample.name == proof.counter and engine in (None, sample.labels.get("engine", "0")):
+                from_there = sample.labels.get("source") == proof.source
+                total += Count(sample.value, 0.0) if from_there else Count(0.0, sample.value)
+    return total
 
 
 async def _pair(context: Context, clock: Clock, prefill: Target, decode: Target) -> None:
     what = f"KV from {prefill} to {decode}"
 
     async def attempt() -> None:
-        before = await _counter(context, decode.process, decode.engine)
+        before = await _count(context, [decode.process], decode.engine)
         await _two_steps(context, clock, prefill, decode, fresh_prompt(context.plan.proof.prompt_words))
-        await _grown(context, [decode], before, decode.engine)
+        await _moved(context, [decode.process], before, decode.engine)
 
     await _until(context, clock, what, attempt)
     context.journal.event("proof_pair", prefill=str(prefill), decode=str(decode))
@@ -205,15 +218,15 @@ async def _two_steps(context: Context, clock: Clock, prefill: Target, decode: Ta
     return text
 
 
-async def _grown(context: Context, decode: Sequence[Target], before: float, engine: str | None) -> None:
-    """Wait until the counter has grown; it is written a moment after the answer. Raises NotYet."""
+async def _moved(context: Context, processes: Sequence[str], before: Count, engine: str | None) -> None:
+    """Wait until the counters, which are written a moment after the answer, show that KV came. Raises NotYet."""
     clock = Clock(_COUNTER_S)
-    processes = sorted({target.process for target in decode})
     while True:
-        now = sum([await _counter(context, process, engine) for process in processes])
-        if now > before:
+        now = await _count(context, processes, engine)
+        if now.moved > before.moved:
             return
-        if clock.over():
+        # All sources of a request are counted at once: where another one grew, this one will not.
+        if now.others > before.others or clock.over():
             proof = context.plan.proof
             raise NotYet(
                 f"{proof.counter}{{source={proof.source}}} of {', '.join(processes)} did not grow: "
@@ -257,17 +270,17 @@ async def _entry(context: Context, clock: Clock) -> None:
     """One generation the way clients come; with disaggregation, one whose KV moved."""
     plan = context.plan
     url = context.base_url(plan.entry)
-    decode = context.role_targets("decode") if plan.proof.kind == "kv_transfer" else []
+    decode = context.role_targets("decode") if plan.proof.kind == "kv_transfer" else ()
     processes = sorted({target.process for target in decode})
 
     async def attempt() -> str:
-        before = sum([await _counter(context, process) for process in processes])
+        before = await _count(context, processes)
         answer = await _complete(context, clock, url, {}, fresh_prompt(plan.proof.prompt_words))
         text = _text(answer)
         if not text:
             raise NotYet(f"{plan.entry} answered nothing: {str(answer)[:300]}")
-        if decode:
-            await _grown(context, decode, before, None)
+        if processes:
+            await _moved(context, processes, before, None)
         return text
 
     text = await _until(context, clock, f"a generation through {plan.entry}", attempt)

@@ -1,6 +1,6 @@
 """A stand-in for an engine: vLLM's surface as far as the run needs it, with one fault on demand.
 
-    engine.py serve MODEL --host H --port P [--dp N] [--role R] [--fault KIND] [--delay S]
+engine.py serve MODEL --host H --port P [--dp N] [--role R] [--fault KIND] [--delay S]
 """
 
 from __future__ import annotations
