@@ -3,7 +3,8 @@
 AIPerf's ``inter_token_latency`` is what everybody else calls TPOT, and its ``inter_chunk_latency``
 is their ITL (read in ``aiperf/metrics/types``, 0.13.0). It exits with 0 when some requests failed
 and when it was cancelled, and writes no summary when all of them failed, so the exit code says
-little. 0.12 has no ``is_complete`` and counts the server's ``usage`` only when it is told to.
+little. Its rates are over the phase's window, a few ms longer than ``benchmark_duration``. 0.12
+has no ``is_complete``, and counts the server's ``usage`` only when it is told to.
 """
 
 from __future__ import annotations

@@ -119,6 +119,9 @@ def _disaggregation(plan: Plan, point: Point, result: PointResult) -> list[str]:
         pool = result.pools.get(role)
         if pool is not None and pool.get("prompt_tokens") == 0 and result.requests.ok:
             reasons.append(f"the {role} pool saw no prompt")
+    late = sum((pool.get("kv_transfer") or {}).get("late_notifications") or 0 for pool in result.pools.values())
+    if late:
+        reasons.append(f"{late:,.0f} KV transfers ended after their lease: their blocks may have been overwritten")
     decode = result.pools.get("decode")
     if decode is None:
         return reasons
@@ -162,6 +165,4 @@ def _pool_remarks(role: str, pool: Mapping[str, Any]) -> list[str]:
     transfer = pool.get("kv_transfer") or {}
     if transfer.get("expired_requests"):
         found.append(f"{transfer['expired_requests']:,.0f} prefilled requests of the {role} pool were never fetched")
-    if transfer.get("failed_notifications"):
-        found.append(f"{transfer['failed_notifications']:,.0f} KV notifications of the {role} pool failed")
     return found

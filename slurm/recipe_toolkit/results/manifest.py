@@ -37,7 +37,12 @@ def entries_of(rundir: RunDir) -> Iterator[Entry]:
             size, digest = hash_file(path)
         except FileNotFoundError:
             continue
-        yield Entry(path.relative_to(rundir.root).as_posix(), size, digest)
+        yield Entry(name_of(rundir, path), size, digest)
+
+
+def name_of(rundir: RunDir, path: Path) -> str:
+    """A file's path in the manifest; bytes that are no UTF-8 are written as ``\\xNN``."""
+    return os.fsencode(path.relative_to(rundir.root)).decode("utf-8", "backslashreplace")
 
 
 def files_of(rundir: RunDir) -> list[Path]:
