@@ -44,17 +44,19 @@ class Record:
 def read_record(run: RunDir) -> Record:
     """Read job.json and state.json; what is missing or broken is left out and said, never raised."""
     trouble: list[str] = []
+    try:
+        # Opening the folder makes an NFS client ask for files that were replaced a moment ago.
+        born = run.root.stat().st_mtime
+        next(run.root.iterdir(), None)
+        tasks_ended = any(run.job_folder.glob("*_result.pkl"))
+    except OSError:
+        born, tasks_ended = 0.0, False
     job = _document(run, "job.json", trouble)
     if job is not None and not _names_a_job(job):
         trouble.append("job.json: names no job")
         job = None
     job = job or _recovered_job(run)
     state = _document(run, "state.json", trouble) or {}
-    try:
-        born = run.root.stat().st_mtime
-        tasks_ended = any(run.job_folder.glob("*_result.pkl"))
-    except OSError:
-        born, tasks_ended = 0.0, False
     updated = state.get("updated")
     return Record(
         id=run.id,

@@ -48,8 +48,8 @@ ENDED = {
 }
 
 _HINTS = (
-    ("partition", "`sinfo -s` lists the partitions; the profile's slurm.partition names one"),
     ("account", "`sacctmgr show associations user=$USER` lists your accounts; the profile's slurm.account names one"),
+    ("partition", "`sinfo -s` lists the partitions; the profile's slurm.partition names one"),
     ("qos", "`sacctmgr show qos` lists them; the profile's slurm.qos names one"),
     ("reservation", "`scontrol show reservations` lists them; the profile's slurm.reservation names one"),
     ("time limit", "the recipe's time_limit is longer than the partition allows"),

@@ -161,8 +161,15 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         processes=dict(record.processes),
         points=dict(record.points),
         trouble=record.trouble,
-        certain=record.final or not (word and word.kind in ("ended", "gone")),
+        certain=record.final or _certain(record, word),
     )
+
+
+def _certain(record: Record, word: Word | None) -> bool:
+    """Whether a state.json that has not arrived yet could change nothing."""
+    if word is None or word.kind not in ("ended", "gone"):
+        return True
+    return record.state is None and word.state == "CANCELLED"  # it never started
 
 
 def _judge(record: Record, word: Word | None, now: float) -> tuple[str, str | None]:

@@ -1,0 +1,398 @@
+"""list, status, logs, wait and cancel, as a user types them, on a Slurm that replays recorded answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from submit_support import make_run, write_state
+
+RECIPE = Path(sys.executable).with_name("recipe")
+ONE = "2026-11-29T12-00-00-tiny-ab12"
+TWO = "2026-11-29T13-00-00-tiny-cd34"
+
+
+@pytest.fixture
+def runs(recipe):
+    folder = recipe.folder / "runs"
+    folder.mkdir()
+    return folder
+
+
+# --- list
+
+
+def test_list_asks_squeue_once_for_all_runs(recipe, runs, fake_slurm):
+    for number in range(5):
+        make_run(runs, f"2026-11-29T12-00-0{number}-tiny-ab12", job={"scheduler": "slurm", "job_id": str(number)})
+    fake_slurm.holds("0|RUNNING|None|n1|0|0", "1|PENDING|Resources||0|0", "2|NODE_FAIL|NodeFail|n1|256|0")
+    fake_slurm.says("sacct", "3|TIMEOUT|0:0|n1\n")
+    done = recipe("list")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[:2] for line in done.stdout.splitlines()[1:]]
+    assert [row[1] for row in rows] == ["running", "pending", "failed", "timeout", "lost"]
+    assert [call["program"] for call in fake_slurm.calls()] == ["squeue", "sacct"]
+
+
+def test_list_of_ended_runs_needs_no_slurm(recipe, runs, tmp_path):
+    make_run(runs, ONE, state="done", valid=True)
+    make_run(runs, TWO, state="failed", message="ready: serve-0 exited with 1\nmore", job={})
+    done = recipe("list", PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    head, first, second = done.stdout.splitlines()
+    assert head.split() == ["RUN", "STATE", "PHASE", "JOB", "NOTE"]
+    assert first.split()[:2] == [ONE, "done"]
+    assert second.endswith("ready: serve-0 exited with 1")
+
+
+def test_list_as_json_is_one_object_a_line(recipe, runs, fake_slurm):
+    make_run(runs, ONE, state="done", valid=False)
+    make_run(runs, TWO, state="done", valid=True)
+    lines = [json.loads(line) for line in recipe("list", "--json").stdout.splitlines()]
+    assert [(line["id"], line["valid"]) for line in lines] == [(ONE, False), (TWO, True)]
+    assert [json.loads(line)["id"] for line in recipe("list", "--json", "-n", "1").stdout.splitlines()] == [TWO]
+
+
+def test_list_without_runs_says_where_it_looked(recipe):
+    done = recipe("list")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"no runs in {recipe.folder}/runs" in done.stderr
+
+
+def test_half_written_and_foreign_folders_are_no_runs(recipe, runs):
+    (runs / ".2026-11-29T12-00-00-tiny-ab12.0123").mkdir()
+    (runs / ".2026-11-29T12-00-00-tiny-ab12.0123" / "plan.json").touch()
+    (runs / "notes").mkdir()
+    (runs / "file").touch()
+    (runs / "2026-11-29T12-00-00-tiny-ab12").mkdir()
+    assert recipe("list").stdout == ""
+
+
+# --- which run
+
+
+@pytest.mark.parametrize("word", [ONE, "2026-11-29T12", "ab12", "tiny-ab", f"runs/{ONE}", f"./runs/{ONE}/"])
+def test_a_run_by_id_part_or_path(recipe, runs, word):
+    make_run(runs, ONE, state="done")
+    make_run(runs, TWO, state="done")
+    done = recipe("status", word, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["id"] == ONE
+
+
+def test_last_is_the_newest(recipe, runs):
+    make_run(runs, TWO, state="done")
+    make_run(runs, ONE, state="done")
+    assert json.loads(recipe("status", "last", "--json").stdout)["id"] == TWO
+
+
+def test_an_ambiguous_word_lists_the_runs_that_it_names(recipe, runs):
+    make_run(runs, ONE, state="done")
+    make_run(runs, TWO, state="done")
+    done = recipe("status", "tiny")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: 'tiny' names 2 runs:")
+    assert ONE in done.stderr
+    assert TWO in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "cancel"])
+@pytest.mark.parametrize("word", ["nope", "./nope", "last"])
+def test_an_unknown_run_is_refused(recipe, verb, word):
+    done = recipe(verb, word)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "hint: " in done.stderr
+
+
+def test_where_runs_are_found(recipe, tmp_path):
+    for name in ("env", "given"):
+        make_run(tmp_path / name, ONE.replace("tiny", name), state="done")
+    assert "env" in recipe("list", RECIPE_RUNS=str(tmp_path / "env")).stdout
+    given = recipe("list", "--runs", tmp_path / "given", RECIPE_RUNS=str(tmp_path / "env")).stdout
+    assert "given" in given
+    assert "env" not in given
+
+
+# --- status
+
+
+def test_status_shows_every_node_process_and_point(recipe, runs, fake_slurm):
+    make_run(
+        runs,
+        ONE,
+        state="running",
+        phase="bench",
+        nodes=[{"index": 0, "name": "n1", "address": "10.42.0.1", "state": "joined"}],
+        processes={"serve-0": {"state": "ready", "node": 0, "pid": 41, "exit_code": None, "log": "x"}},
+        points={"c1": "done", "c8": "running"},
+    )
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    done = recipe("status", "last")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert f"{ONE}: running, phase bench" in text
+    assert "slurm job 7 (RUNNING), attempt 0" in text
+    assert "0 n1 10.42.0.1 joined" in text
+    assert "serve-0 ready 0 41 -" in text
+    assert "c1 done c8 running" in text
+
+
+def test_status_of_a_broken_folder_says_what_is_broken(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE)
+    run.state.write_text('{"state": "runn')
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    done = recipe("status", "last")
+    assert done.returncode == 0
+    assert "state.json: not JSON" in done.stderr
+
+
+def test_status_says_why_a_job_waits(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.holds("7|PENDING|PartitionNodeLimit||0|0")
+    assert "waits for PartitionNodeLimit" in recipe("status", "last").stdout
+
+
+# --- logs
+
+
+@pytest.fixture
+def logged(runs):
+    run = make_run(runs, ONE, state="done")
+    for attempt, text in ((0, "old\n"), (1, "one\ntwo\nthree\n")):
+        node = run.attempt(attempt).node(0)
+        node.mkdir(parents=True)
+        (node / "serve-0.log").write_text(text)
+        (node / "agent.log").write_text("agent\n")
+    (run.job_folder / "7_0_log.out").write_text("job zero\n")
+    (run.job_folder / "7_1_log.out").write_text("job one\n")
+    return run
+
+
+def test_logs_lists_what_there_is(recipe, logged):
+    lines = [line.split()[:3] for line in recipe("logs", "last").stdout.splitlines()]
+    assert lines == [
+        ["LOG", "NODE", "BYTES"],
+        ["agent-0", "0", "6"],
+        ["serve-0", "0", "14"],
+        ["job", "-", "9"],
+        ["job", "-", "8"],
+    ]
+    assert json.loads(recipe("logs", "last", "--json").stdout.splitlines()[1])["name"] == "serve-0"
+
+
+def test_logs_prints_the_last_attempts_log(recipe, logged):
+    assert recipe("logs", "last", "serve-0").stdout == "one\ntwo\nthree\n"
+    assert recipe("logs", "last", "serve-0", "-n", "2").stdout == "two\nthree\n"
+    assert recipe("logs", "last", "serve-0", "-n", "0").stdout == ""
+    assert recipe("logs", "last", "serve-0", "--attempt", "0").stdout == "old\n"
+    assert recipe("logs", "last", "job").stdout == "job zero\njob one\n"
+
+
+def test_logs_of_an_unknown_process_names_those_that_there_are(recipe, logged):
+    done = recipe("logs", "last", "nope")
+    assert done.returncode == 1
+    assert "hint: logs: agent-0, serve-0, job" in done.stderr
+
+
+def test_logs_follows_until_the_run_ends(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="running", phase="bench")
+    node = run.attempt(0).node(0)
+    node.mkdir(parents=True)
+    log = node / "serve-0.log"
+    log.write_text("first\n")
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    process = subprocess.Popen(
+        [RECIPE, "logs", "last", "serve-0", "-f"], cwd=recipe.folder, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "first\n"
+        with log.open("a") as file:
+            file.write("second\n")
+        assert process.stdout.readline() == "second\n"
+        with log.open("a") as file:
+            file.write("last")
+        write_state(run, "done")
+        assert process.stdout.read() == "last"
+        assert process.wait(timeout=20) == 0
+
+
+# --- wait
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ({"state": "done", "valid": True}, 0),
+        ({"state": "done", "valid": False}, 104),
+        ({"state": "failed", "message": "why"}, 100),
+        ({"state": "cancelled"}, 103),
+        ({"state": "timeout"}, 105),
+    ],
+)
+def test_wait_exits_as_the_run_ended(recipe, runs, fake_slurm, state, code):
+    make_run(runs, ONE, **state)
+    fake_slurm.forgets()
+    done = recipe("wait", "last")
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(f"{ONE}: {state['state']}")
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "state"),
+    [
+        ("TIMEOUT", 105, "timeout"),
+        ("CANCELLED by 1000", 103, "cancelled"),
+        ("PREEMPTED", 106, "preempted"),
+        ("NODE_FAIL", 100, "failed"),
+        ("COMPLETED", 100, "failed"),
+    ],
+)
+def test_wait_exits_as_accounting_says_where_the_run_could_not_write(recipe, runs, fake_slurm, word, code, state):
+    make_run(runs, ONE, state="running", phase="ready")
+    fake_slurm.forgets()
+    fake_slurm.says("sacct", f"7|{word}|0:0|n1\n")
+    done = recipe("wait", "last", "--json")
+    assert done.returncode == code, done.stderr
+    assert json.loads(done.stdout)["state"] == state
+
+
+def test_wait_calls_a_job_that_is_gone_lost(recipe, runs, fake_slurm):
+    make_run(runs, ONE, state="running", phase="ready")
+    fake_slurm.forgets()
+    done = recipe("wait", "last")
+    assert done.returncode == 102
+    assert "lost" in done.stdout
+    assert "phase ready" in done.stdout
+
+
+def test_the_last_state_may_arrive_after_the_job_has_gone(recipe, runs, fake_slurm):
+    """A network file system shows a file seconds after it was written."""
+    run = make_run(runs, ONE, state="running", phase="drain")
+    fake_slurm.holds("7|COMPLETED|None|n1|0|0")
+    process = subprocess.Popen([RECIPE, "wait", "last"], cwd=recipe.folder)
+    wait_until(lambda: fake_slurm.calls("squeue"))
+    write_state(run, "done")
+    assert process.wait(timeout=20) == 0
+
+
+def test_wait_gives_up_in_time(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.holds("7|PENDING|Priority||0|0")
+    started = time.monotonic()
+    done = recipe("wait", "last", "--timeout", "1s")
+    assert done.returncode == 101
+    assert "pending" in done.stderr
+    assert time.monotonic() - started < 10
+
+
+def test_wait_on_an_unknown_run_is_lost(recipe):
+    assert recipe("wait", "nope").returncode == 102
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "0", "1x"])
+def test_wait_refuses_a_timeout_that_is_none(recipe, runs, text):
+    make_run(runs, ONE)
+    done = recipe("wait", "last", f"--timeout={text}")
+    assert done.returncode == 2
+    assert "--timeout" in done.stderr
+
+
+def test_wait_follows_the_events_and_ctrl_c_detaches(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="running", phase="bind")
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    run.events.write_text('{"t": 1.5, "event": "phase", "phase": "bind"}\n{"t": 2, "event": "ph')
+    process = subprocess.Popen(
+        [RECIPE, "wait", "last", "--follow"],
+        cwd=recipe.folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr.readline().endswith(" phase bind\n")
+        with run.events.open("a") as file:
+            file.write(
+                'ase", "phase": "ready"}\n{"t": 3, "event": "process_exited", "process": "serve-0", "code": 3}\n'
+            )
+        assert process.stderr.readline().endswith(" phase ready\n")
+        assert process.stderr.readline().endswith(" process exited: process serve-0, code 3\n")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert out == ""
+        assert f"come back: recipe wait --follow {ONE}" in err
+        assert f"recipe cancel {ONE}" in err
+    assert fake_slurm.calls("scancel") == []
+
+
+# --- cancel
+
+
+def test_cancel_asks_slurm_and_waits(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.says("squeue", "7|PENDING|Priority||0|0|\n", call=1)
+    fake_slurm.holds("7|CANCELLED|None||0|0")
+    fake_slurm.says("scancel")
+    done = recipe("cancel", "last")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{ONE}: cancelled")
+    assert [call["argv"] for call in fake_slurm.calls("scancel")] == [["7"]]
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "cancelled", "timeout"])
+def test_cancel_of_an_ended_run_asks_nobody(recipe, runs, fake_slurm, state):
+    make_run(runs, ONE, state=state)
+    fake_slurm.forgets()
+    done = recipe("cancel", "last")
+    assert done.returncode == 0
+    assert "it had ended already" in done.stdout
+    assert fake_slurm.calls("scancel") == []
+
+
+def test_cancel_that_slurm_refuses_is_an_error(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    fake_slurm.says("scancel", err="scancel: error: Kill job error on job id 7: Access/permission denied\n", code=1)
+    done = recipe("cancel", "last")
+    assert done.returncode == 1
+    assert "permission denied" in done.stderr
+
+
+def test_cancel_of_a_local_run_does_not_kill_whoever_has_its_pid_now(recipe, runs):
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        job = {"scheduler": "local", "job_id": str(sleeper.pid), "pid": sleeper.pid, "start_ticks": 1}
+        make_run(runs, ONE, job={**job, "host": os.uname().nodename}, state="running")
+        done = recipe("cancel", "last")
+        assert done.returncode == 0, done.stderr
+        assert "lost" in done.stdout
+        assert sleeper.poll() is None
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_local_run_of_another_host_is_not_judged_here(recipe, runs):
+    job = {"scheduler": "local", "job_id": "1", "pid": 1, "start_ticks": 1, "host": "elsewhere"}
+    make_run(runs, ONE, job=job, state="running", phase="bench")
+    assert "the run is on elsewhere" in recipe("status", "last").stdout
+    done = recipe("cancel", "last")
+    assert done.returncode == 1
+    assert "hint: ssh elsewhere recipe cancel" in done.stderr
+
+
+def wait_until(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"waited {timeout_s} s")
