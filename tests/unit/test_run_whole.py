@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import runkit
-from runkit import ASK, Run, client, engine, plan
 
+import runkit
 from recipe_toolkit.plan.model import Plan, Process
 from recipe_toolkit.plan.values import Python
+from runkit import ASK, Run, client, engine, plan
 
 SLURM_FREE = """
 import json, os, sys

@@ -173,6 +173,8 @@ class Agent:
                 raise RunError(f"node {self._where.index} was told to stop before it met the lead")
             try:
                 at = self._lead_address()
+                if at is not None and "ended" in at:
+                    raise RunError(f"the run ended before node {self._where.index} joined: {at['message']}")
                 if at is not None:
                     return await control.connect(at["address"], at["port"], token, self._where.index)
             except ControlError as error:
@@ -195,7 +197,8 @@ class Agent:
             found = read_json(self._attempt.lead)
         except (FileNotFoundError, json.JSONDecodeError):
             return None
-        return found if isinstance(found, dict) else None
+        # Another job's: it ran in this folder before.
+        return found if isinstance(found, dict) and found.get("job_id") == self._where.job_id else None
 
     # --- serving
 

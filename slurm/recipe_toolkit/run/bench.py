@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Point
@@ -44,17 +45,22 @@ async def bench(context: Context) -> None:
             raise
         _mark(context, point, "done")
         context.journal.event("point_finished", point=point.id, valid=result.valid, reasons=list(result.reasons))
-        write_results(context, "running", None)
+        await write_results(context, "running", None)
 
 
-def write_results(context: Context, state: str, message: str | None) -> None:
-    """Write results.json from the points that are finished."""
+async def write_results(context: Context, state: str, message: str | None) -> None:
+    """Write results.json from the points that are finished, with the run's state."""
+    known = {**context.journal.state, "state": state, "message": message}
+    valid = await asyncio.get_running_loop().run_in_executor(None, _write_results, context, known)
+    context.journal.update(valid=valid)
+
+
+def _write_results(context: Context, known: dict[str, Any]) -> bool | None:
     found = [_finished(context, point) for point in context.plan.benchmarks]
     points = [result for result in found if result is not None]
-    known = {**context.journal.state, "state": state, "message": message}
     results = build_results(context.plan, context.run.id, known, points)
     write_json(context.run.results, results.to_json())
-    context.journal.update(valid=results.valid)
+    return results.valid
 
 
 def _mark(context: Context, point: Point, state: str) -> None:
@@ -95,9 +101,15 @@ async def _measure(context: Context, point: Point) -> PointResult:
         await cancel(recorder)
     duration = time.monotonic() - clock
     after = await series.sample()
-    assert view.exit_code is not None
-    pools = pool_metrics(before, after, series.gauges)
-    result = point_result(context.plan, point, artifacts, view.exit_code, duration, pools)
+    code = view.exit_code
+    assert code is not None
+
+    def judge() -> PointResult:
+        pools = pool_metrics(before, after, series.gauges)
+        return point_result(context.plan, point, artifacts, code, duration, pools)
+
+    # Clients write a record a request, which takes a while to read.
+    result = await asyncio.get_running_loop().run_in_executor(None, judge)
     document = {
         "schema": 1,
         "attempt": context.where.attempt,

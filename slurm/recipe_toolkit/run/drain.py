@@ -9,6 +9,8 @@ import time
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.results.manifest import write_manifest
 from recipe_toolkit.run.context import Clock, Context
+from recipe_toolkit.run.control import PROTOCOL
+from recipe_toolkit.rundir import write_json
 
 _KILL_S = 4.0  # of the deadline: for KILL, and for writing
 _LEAVE_S = 10.0
@@ -62,9 +64,12 @@ async def dismiss(context: Context, state: str, message: str | None) -> None:
 def finish(context: Context, state: str, message: str | None) -> None:
     """The last state and event, and the manifest, which counts them too."""
     context.publish()
+    # An agent that comes too late need not wait for a lead that is gone.
+    ended = {"protocol": PROTOCOL, "job_id": context.where.job_id, "ended": state, "message": message}
     context.journal.event("run_ended", state=state)
     context.journal.update(state=state, phase="end", message=message)
     try:
+        write_json(context.attempt.lead, ended)
         context.journal.close()
         write_manifest(context.run)
     except OSError as error:

@@ -64,6 +64,9 @@ def child_environment(base: Mapping[str, str], given: Mapping[str, str], unset: 
     vLLM and MPI libraries that find ``SLURM_*`` or ``PMI*`` believe that they are tasks of the job.
     """
     left = {key: value for key, value in base.items() if not key.startswith(_NOT_INHERITED)}
+    if left.get("CUDA_VISIBLE_DEVICES") == "":
+        # submitit's local executor sets it so; programs would take it as "no GPU".
+        del left["CUDA_VISIBLE_DEVICES"]
     for key in unset:
         left.pop(key, None)
     return {**left, **given}

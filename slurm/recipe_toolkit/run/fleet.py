@@ -118,6 +118,10 @@ class Fleet:
             node.lost = error.message
         except asyncio.CancelledError:
             node.lost = "the lead ended"
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            log.exception("node %d sent what makes no sense", node.index)
+            node.lost = f"it sent what makes no sense ({error!r})"
         finally:
             for future in node.pending.values():
                 if not future.done():
@@ -184,7 +188,7 @@ class Fleet:
             except asyncio.TimeoutError:
                 names = ", ".join(map(str, missing))
                 raise DeadlineError(
-                    f"no agent of node {names} has joined within {deadline:.0f} s",
+                    f"no agent of node {names} has joined within {deadline:g} s",
                     hint="see the job's own log of that task; the nodes must reach each other's high ports",
                 ) from None
 

@@ -22,7 +22,7 @@ from recipe_toolkit.run.tasks import cancel
 from recipe_toolkit.rundir import RunDir, write_json
 
 # A program that ends, or a node that goes, may be the first sign of a signal to the whole job.
-_SIGNAL_LAG_S = 1.0
+_SIGNAL_LAG_S = 0.5
 
 log = logging.getLogger("recipe_toolkit.run")
 
@@ -135,7 +135,8 @@ class Lead:
         context.publish()
         address, _ = environment.node_address(context.where, context.plan.interface)
         port = await context.fleet.listen(address)
-        write_json(context.attempt.lead, {"protocol": PROTOCOL, "address": address, "port": port})
+        where = {"protocol": PROTOCOL, "job_id": context.where.job_id, "address": address, "port": port}
+        write_json(context.attempt.lead, where)
         log.info("the lead listens on %s:%d", address, port)
 
     async def _phases(self) -> Outcome:
@@ -197,14 +198,14 @@ class Lead:
         # All but "done" is certain before the drain, which the scheduler may cut short.
         early = {} if outcome.state == "done" else {"state": outcome.state}
         self._journal.update(phase="drain", message=outcome.message, **early)
-        bench.write_results(context, outcome.state, outcome.message)
+        await bench.write_results(context, outcome.state, outcome.message)
         budget = context.plan.deadlines.drain
         if outcome.state == "cancelled":
             budget = min(budget, 0.6 * environment.kill_wait_s(os.environ))
         survivors = await drain.drain(context, budget, self._hurry)
         if survivors:
             outcome = self._survived(outcome, survivors)
-            bench.write_results(context, outcome.state, outcome.message)
+            await bench.write_results(context, outcome.state, outcome.message)
         await drain.dismiss(context, outcome.state, outcome.message)
         await context.fleet.close()
         drain.finish(context, outcome.state, outcome.message)

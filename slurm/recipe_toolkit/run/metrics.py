@@ -63,13 +63,13 @@ class Series:
     async def sample(self) -> dict[str, str]:
         """One scrape, written and counted."""
         texts = await scrape(self._context)
-        now = round(time.time(), 3)
-        self.gauges.add(texts)
-        self.tokens = tokens(texts)
-        await asyncio.get_running_loop().run_in_executor(None, self._write, now, texts)
+        # Many engines say much: parsing must not hold up the heartbeat.
+        await asyncio.get_running_loop().run_in_executor(None, self._keep, round(time.time(), 3), texts)
         return texts
 
-    def _write(self, now: float, texts: dict[str, str]) -> None:
+    def _keep(self, now: float, texts: dict[str, str]) -> None:
+        self.gauges.add(texts)
+        self.tokens = tokens(texts)
         folder = self._context.run.metrics
         folder.mkdir(exist_ok=True)
         for process, text in texts.items():

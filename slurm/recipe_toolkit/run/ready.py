@@ -24,7 +24,7 @@ from recipe_toolkit.run.tasks import race, together
 _PROBE_S = 5.0
 _PAUSE_S = 0.25
 _TOKEN_S = 300.0  # one token; the first request of a rank may compile kernels
-_FOREIGN_S = 5.0  # how long a port may be another's: our own program says so itself, and is given new ports
+_FOREIGN_S = 3.0  # how long a port may be another's: our own program says so itself, and is given new ports
 _PROGRESS_S = 10.0
 _RETRIED = (408, 425, 429)  # besides 5xx
 
@@ -72,12 +72,8 @@ async def ready(context: Context, wave: Sequence[Process]) -> None:
     """
     groups = _groups(context, wave)
     await context.fleet.everywhere("watch", on=True)
-    try:
-        await race(
-            _all(context, groups), _deadline(context, groups), _stall(context, groups), _progress(context, groups)
-        )
-    finally:
-        await context.fleet.everywhere("watch", on=False)
+    await race(_all(context, groups), _deadline(context, groups), _stall(context, groups), _progress(context, groups))
+    await context.fleet.everywhere("watch", on=False)
     context.publish()
 
 
@@ -231,7 +227,7 @@ async def _deadline(context: Context, groups: Sequence[Group]) -> None:
     clock = Clock(context.plan.deadlines.ready)
     await asyncio.sleep(clock.seconds)
     waiting = [group for group in groups if not group.done]
-    lines = [f"ready: not ready within {clock.seconds:.0f} s:"]
+    lines = [f"ready: not ready within {clock.seconds:g} s:"]
     for group in waiting:
         lines += [f"  {name}: {what}" for name, what in group.missing.items()]
     for process in [process for group in waiting for process in group.processes][:4]:

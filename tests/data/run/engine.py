@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 parser = argparse.ArgumentParser()
 parser.add_argument("verb")
@@ -111,8 +112,8 @@ def main() -> None:
         sys.exit(3)
     if options.fault == "silent":
         time.sleep(1000)
-    if options.fault == "taken_once" and not os.path.exists(options.marker):
-        open(options.marker, "w").close()
+    if options.fault == "taken_once" and not Path(options.marker).exists():
+        Path(options.marker).touch()
         raise OSError(98, "Address already in use")
     if options.fault == "late_exit":
         threading.Timer(options.delay, lambda: os._exit(7)).start()
