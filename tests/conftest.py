@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support import required
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/data/golden with what is made now")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    required()  # a misspelt part would require nothing
+
+
+def compare_golden(path: Path, text: str) -> str | None:
+    """Why the golden file at ``path`` does not hold ``text``; None if it does."""
+    if not path.is_file():
+        return f"no golden {path}: look at what is made, then run with --update-golden"
+    wanted = path.read_text(encoding="utf-8")
+    if wanted == text:
+        return None
+    lines = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(path), "made now", lineterm="")
+    return "\n".join(lines) or f"{path} differs in the end of a line alone"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)`` holds a whole file of tests/data/golden against what is made now."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        if problem := compare_golden(path, text):
+            pytest.fail(problem, pytrace=False)
+
+    return check
