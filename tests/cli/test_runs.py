@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from submit_support import make_run, write_state
+from submit_support import make_run, wait_until, write_state
 
 RECIPE = Path(sys.executable).with_name("recipe")
 ONE = "2026-11-29T12-00-00-tiny-ab12"
@@ -387,12 +387,3 @@ def test_a_local_run_of_another_host_is_not_judged_here(recipe, runs):
     done = recipe("cancel", "last")
     assert done.returncode == 1
     assert "hint: ssh elsewhere recipe cancel" in done.stderr
-
-
-def wait_until(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"waited {timeout_s} s")
