@@ -186,7 +186,7 @@ class Agent:
                 problem = f"{at}: {error or type(error).__name__}"
             await asyncio.sleep(_POLL_S)
         raise DeadlineError(
-            f"node {self._where.index} did not meet the lead within {self._plan.deadlines.bind:.0f} s: {problem}",
+            f"node {self._where.index} did not meet the lead within {self._plan.deadlines.bind:g} s: {problem}",
             hint=f"see {self._attempt.agent_log(0)}",
         )
 
@@ -246,7 +246,7 @@ class Agent:
         await self._signalled.wait()
         limit = environment.kill_wait_s(os.environ) * 0.8
         await asyncio.sleep(limit)
-        raise RunError(f"node {self._where.index} was told to stop, and the lead did not end the run in {limit:.0f} s")
+        raise RunError(f"node {self._where.index} was told to stop, and the lead did not end the run in {limit:g} s")
 
     async def _say(self, message: Message) -> None:
         if self._link is not None:

@@ -137,7 +137,7 @@ def _set_aside(folder: Path) -> None:
 
 async def _timeout(context: Context, point: Point, view: ProcessView) -> None:
     await asyncio.sleep(point.timeout_s)
-    what = f"has not ended within {point.timeout_s:.0f} s"
+    what = f"has not ended within {point.timeout_s:g} s"
     raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
 
 
@@ -153,7 +153,7 @@ async def _stall(context: Context, point: Point, view: ProcessView, series: Seri
         if now != seen:
             seen, moved = now, time.monotonic()
         elif time.monotonic() - moved > limit:
-            what = f"is stalled: no token and no line of output for {limit:.0f} s"
+            what = f"is stalled: no token and no line of output for {limit:g} s"
             raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
 
 

@@ -55,7 +55,7 @@ class Link:
                 self._writer.write(line)
                 await asyncio.wait_for(self._writer.drain(), SILENCE_S)
         except asyncio.TimeoutError:
-            raise ControlError(f"{self.peer} has taken nothing for {SILENCE_S:.0f} s") from None
+            raise ControlError(f"{self.peer} has taken nothing for {SILENCE_S:g} s") from None
         except OSError as error:
             raise ControlError(f"lost the connection to {self.peer} ({error.strerror or error})") from error
 
@@ -64,7 +64,7 @@ class Link:
         try:
             line = await asyncio.wait_for(self._reader.readline(), timeout)
         except asyncio.TimeoutError:
-            raise ControlError(f"{self.peer} has said nothing for {timeout:.0f} s") from None
+            raise ControlError(f"{self.peer} has said nothing for {timeout:g} s") from None
         except ValueError:
             raise ControlError(f"{self.peer} sent a line longer than {MAX_MESSAGE} bytes") from None
         except OSError as error:

@@ -204,7 +204,7 @@ class Fleet:
             await node.link.send({"do": order, "id": serial, "with": arguments})
             reply: Message = await asyncio.wait_for(future, timeout)
         except asyncio.TimeoutError:
-            raise DeadlineError(f"node {index} ({node.host}) did not answer {order!r} within {timeout:.0f} s") from None
+            raise DeadlineError(f"node {index} ({node.host}) did not answer {order!r} within {timeout:g} s") from None
         finally:
             node.pending.pop(serial, None)
         if "error" in reply:

@@ -54,7 +54,7 @@ async def _bounded(method: str, url: str, body: bytes, timeout: float, headers: 
     try:
         return await asyncio.wait_for(_exchange(method, host, port, path, body, headers), timeout)
     except asyncio.TimeoutError:
-        raise HttpError(f"no answer from {url} within {timeout:.0f} s") from None
+        raise HttpError(f"no answer from {url} within {timeout:g} s") from None
     except (OSError, EOFError, ValueError, http.client.HTTPException, asyncio.LimitOverrunError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise HttpError(f"{url}: {reason}") from error

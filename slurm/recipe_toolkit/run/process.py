@@ -63,7 +63,7 @@ class Child:
         try:
             problem = await asyncio.wait_for(asyncio.shield(self._started), _START_S)
         except asyncio.TimeoutError:
-            problem = f"its keeper has not started it within {_START_S:.0f} s"
+            problem = f"its keeper has not started it within {_START_S:g} s"
         if problem is not None or self.pid is None:
             raise RunError(f"cannot execute {self.spec.argv[0]}: {problem}")
         return self.pid

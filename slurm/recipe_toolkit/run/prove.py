@@ -104,7 +104,7 @@ async def _until(context: Context, clock: Clock, what: str, attempt: Any) -> Any
                 context.journal.event("proof_retried", what=what, tries=tries, last=problem)
             return result
         if clock.left() < _PAUSE_S:
-            raise DeadlineError(f"prove: {what}: still not after {tries} attempts in {clock.seconds:.0f} s: {problem}")
+            raise DeadlineError(f"prove: {what}: still not after {tries} attempts in {clock.seconds:g} s: {problem}")
         log.info("prove: %s: attempt %d: %s", what, tries, problem)
         await asyncio.sleep(_PAUSE_S)
 
