@@ -157,13 +157,13 @@ def _run_reasons(plan: Plan, state: str, message: object, points: Sequence[Point
     reasons = []
     invalid = [point.id for point in points if not point.valid]
     if invalid:
-        reasons.append(f"{len(invalid)} of {len(plan.benchmarks)} points are invalid: {', '.join(invalid)}")
+        reasons.append(f"{len(invalid)} of {len(plan.benchmarks)} points invalid: {', '.join(invalid)}")
     if state not in _ENDED:
         return reasons
     measured = {point.id for point in points}
     missing = [point.id for point in plan.benchmarks if point.id not in measured]
     if missing:
-        reasons.append(f"{len(missing)} of {len(plan.benchmarks)} points were not measured: {', '.join(missing)}")
+        reasons.append(f"{len(missing)} of {len(plan.benchmarks)} points not measured: {', '.join(missing)}")
     if state != "done":
         reasons.append(f"the run is {state}: {message}" if message else f"the run is {state}")
     return reasons

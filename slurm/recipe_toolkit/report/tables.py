@@ -1,0 +1,266 @@
+"""The tables of the page: points, invalid points, distributions, pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from recipe_toolkit.report import text
+from recipe_toolkit.report.html import Markup, el, join
+
+_STATS = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
+_KEYS = ("mean", "p50", "p90", "p99")
+
+
+def table(caption: str, head: Sequence[Markup], rows: Sequence[Markup], class_: str | None = None) -> Markup:
+    """A table in a box that scrolls sideways by keyboard too."""
+    body = el("table", el("caption", caption), el("thead", *head), el("tbody", *rows), class_=class_)
+    return el("div", body, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def points_table(results: Mapping[str, Any]) -> Markup:
+    """The valid points: load, TTFT beside the user's speed, then rates and the denominators."""
+    points = [point for point in results["points"] if point["valid"]]
+    groups = [group for group in _groups(results) if any(_filled(group, point) for point in points)]
+    head = [
+        el("tr", el("td"), *(_group_head(group) for group in groups), class_="groups"),
+        el(
+            "tr",
+            el("th", "point", scope="col", class_="text"),
+            *(
+                el("th", head, scope="col", class_=_edge(group, index))
+                for group in groups
+                for index, (head, _) in enumerate(group.columns)
+            ),
+        ),
+    ]
+    rows = [
+        el(
+            "tr",
+            el("th", _link(point), scope="row"),
+            *(
+                el("td", cell(point), class_=_edge(group, index))
+                for group in groups
+                for index, (_, cell) in enumerate(group.columns)
+            ),
+        )
+        for point in points
+    ]
+    return table(_marked("Valid points", results), head, rows)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Columns under one heading, which may be empty."""
+
+    title: str
+    columns: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]
+
+
+def _groups(results: Mapping[str, Any]) -> list[_Group]:
+    unit = text.unit_of_work(results)
+
+    def stat(name: str, key: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda point: text.number((point[name] or {}).get(key))
+
+    def field(name: str, key: str | None = None) -> Callable[[Mapping[str, Any]], str]:
+        return lambda point: text.number(point[name] if key is None else point[name][key])
+
+    lengths = () if text.same_length(results["points"]) else (("ISL / OSL", _lengths),)
+    per_gpu = [("working", field("total_tps_per_gpu", "working"))]
+    if results["gpus"]["working"] != results["gpus"]["allocated"]:
+        per_gpu.append(("allocated", field("total_tps_per_gpu", "allocated")))
+    return [
+        _Group("", (("load", text.load), ("answered", text.answered), *lengths)),
+        # Beside each other, always: a user's speed says nothing of the wait for the first token.
+        _Group("TTFT, ms", (("mean", stat("ttft_ms", "mean")), ("p99", stat("ttft_ms", "p99")))),
+        _Group(
+            "tokens/s per user",
+            (
+                ("1000 / median TPOT", field("output_tps_per_user", "from_median_tpot")),
+                ("mean of 1 / TPOT", field("output_tps_per_user", "mean_of_inverse_tpot")),
+            ),
+        ),
+        _Group("TPOT, ms", (("mean", stat("tpot_ms", "mean")), ("p99", stat("tpot_ms", "p99")))),
+        _Group("E2E, ms", (("mean", stat("e2e_ms", "mean")),)),
+        _Group(
+            "tokens/s",
+            (("input", field("input_tps")), ("output", field("output_tps")), ("total", field("total_tps"))),
+        ),
+        _Group(f"total tokens/s per {unit}", tuple(per_gpu)),
+        _Group("good", (("req/s", field("goodput_rps")),)),
+        _Group("SLO", (("means", text.slo),)),
+    ]
+
+
+def _lengths(point: Mapping[str, Any]) -> str:
+    return f"{text.count(point['isl']['wanted_tokens'])} / {text.count(point['osl']['wanted_tokens'])}"
+
+
+def _filled(group: _Group, point: Mapping[str, Any]) -> bool:
+    return any(cell(point) != text.MISSING for _, cell in group.columns)
+
+
+def _edge(group: _Group, index: int) -> str | None:
+    return "first" if group.title and index == 0 else None
+
+
+def _group_head(group: _Group) -> Markup:
+    if not group.title:
+        return el("td", colspan=len(group.columns))
+    return el("th", group.title, colspan=len(group.columns), scope="colgroup", class_="first")
+
+
+def invalid_table(points: Sequence[Mapping[str, Any]]) -> Markup:
+    """Points that may not be compared, with why; no rates, so that none is taken for one."""
+    head = el(
+        "tr",
+        *(
+            el("th", name, scope="col", class_="text" if name in ("point", "why") else None)
+            for name in ("point", "load", "answered", "exit code", "why")
+        ),
+    )
+    rows = [
+        el(
+            "tr",
+            el("th", _link(point), scope="row"),
+            el("td", text.load(point)),
+            el("td", text.answered(point)),
+            el("td", str(point["exit_code"])),
+            el("td", join([el("div", reason) for reason in point["reasons"]]), class_="text"),
+        )
+        for point in points
+    ]
+    return table("Invalid points. Their figures are in results.json and are not shown here.", [head], rows)
+
+
+def _marked(caption: str, results: Mapping[str, Any]) -> str:
+    return f"{caption} (simulated engine)." if results["simulated"] else f"{caption}."
+
+
+def distributions_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Markup:
+    """TTFT, TPOT, ITL and E2E of the valid points: mean and percentiles."""
+    head = [
+        el(
+            "tr",
+            el("td"),
+            *(el("th", f"{name}, ms", colspan=len(_KEYS), scope="colgroup", class_="first") for _, name in _STATS),
+            class_="groups",
+        ),
+        el(
+            "tr",
+            el("th", "point", scope="col", class_="text"),
+            *(el("th", key, scope="col", class_=_first(key)) for _ in _STATS for key in _KEYS),
+        ),
+    ]
+    rows = [
+        el(
+            "tr",
+            el("th", point["id"], scope="row"),
+            *(
+                el("td", text.number((point[name] or {}).get(key)), class_=_first(key))
+                for name, _ in _STATS
+                for key in _KEYS
+            ),
+        )
+        for point in points
+    ]
+    return table(
+        f"{_marked('Latencies', results)} TPOT is (E2E − TTFT) / (output tokens − 1) of each request; ITL are the gaps "
+        "between streamed chunks, which may hold several tokens.",
+        head,
+        rows,
+    )
+
+
+def pools_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """What the engines' own counters say, a row a point and pool; None if there are none."""
+    heads = ["pool", "requests", "queue, ms", "TTFT, ms", "TPOT, ms", "KV mean", "KV max", "preempted", "prefix hits"]
+    moved = any(
+        (pool.get("kv_transfer") or {}).get("transfers") for point in points for pool in point["pools"].values()
+    )
+    drafts = any(pool.get("spec_decode") for point in points for pool in point["pools"].values())
+    heads += ["KV pulled", "a request", "pull, ms", "failed", "computed itself"] * moved + ["accepted a draft"] * drafts
+    rows = []
+    for point in points:
+        for role, pool in point["pools"].items():
+            cells = [el("td", cell) for cell in _pool_cells(role, pool, moved, drafts)]
+            rows.append(el("tr", el("th", point["id"], scope="row"), *cells))
+    if not rows:
+        return None
+    head = el("tr", el("th", "point", scope="col", class_="text"), *(el("th", name, scope="col") for name in heads))
+    caption = _marked("The engines' own counters during each point, warm-up included, summed over a pool", results)
+    return table(caption, [head], rows)
+
+
+def _pool_cells(role: str, pool: Mapping[str, Any], moved: bool, drafts: bool) -> list[str]:
+    cells = [role, text.count(pool.get("requests"))]
+    cells += [text.number(pool.get(f"server_{name}_mean_ms")) for name in ("queue", "ttft")]
+    # A prefill engine answers one token, which has no time per further token.
+    cells.append(text.number(pool.get("server_tpot_mean_ms") or None))
+    cells += [text.percent(pool.get("kv_usage_mean_ratio")), text.percent(pool.get("kv_usage_max_ratio"))]
+    cells += [text.count(pool.get("preemptions")), text.percent(pool.get("prefix_cache_hit_ratio"))]
+    if moved:
+        # Both sides have the counters, and the side that pulls counts.
+        transfer = (pool.get("kv_transfer") or {}) if role != "prefill" else {}
+        sources = (pool.get("prompt_tokens_by_source") or {}) if role != "prefill" else {}
+        total = sum(value for value in sources.values() if value is not None)
+        cells += [
+            text.size(transfer.get("bytes_total")),
+            text.size(transfer.get("bytes_mean")),
+            text.number(transfer.get("time_mean_ms")),
+            text.count(transfer.get("failed_transfers")),
+            text.percent(sources["local_compute"] / total) if total and "local_compute" in sources else text.MISSING,
+        ]
+    if drafts:
+        cells.append(text.number((pool.get("spec_decode") or {}).get("mean_acceptance_length_tokens")))
+    return cells
+
+
+def processes_table(plan: Mapping[str, Any]) -> Markup:
+    """Which process runs where."""
+    heads = ("process", "role", "node", "slots", "DP ranks", "starts after")
+    head = el(
+        "tr",
+        *(
+            el("th", name, scope="col", class_="text" if name in ("process", "role", "starts after") else None)
+            for name in heads
+        ),
+    )
+    rows = [
+        el(
+            "tr",
+            el("th", process["name"], scope="row"),
+            el("td", process["role"], class_="text"),
+            el("td", str(process["node"])),
+            el("td", _numbers(process["gpus"])),
+            el("td", _numbers(process["dp_ranks"])),
+            el("td", ", ".join(process["after"]) or text.MISSING, class_="text"),
+        )
+        for process in plan["processes"]
+    ]
+    return table("Processes of the plan.", [head], rows)
+
+
+def _first(key: str) -> str | None:
+    return "first" if key == _KEYS[0] else None
+
+
+def _numbers(values: Sequence[int]) -> str:
+    """``0–3`` or ``0, 2``."""
+    if not values:
+        return text.MISSING
+    if len(values) > 2 and list(values) == list(range(values[0], values[-1] + 1)):
+        return f"{values[0]}–{values[-1]}"
+    return ", ".join(str(value) for value in values)
+
+
+def _link(point: Mapping[str, Any]) -> Markup:
+    return el("a", point["id"], href=href(f"{point['artifacts']}/"))
+
+
+def href(path: str) -> str:
+    """A relative link to a file of the run folder."""
+    return "./" + quote(path.lstrip("/"), errors="surrogateescape")
