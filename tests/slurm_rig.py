@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from submit_support import skip_or_fail
+from support import require
 
 MINI_SLURM = Path(__file__).parents[1] / "scripts" / "mini-slurm"
 NODES = 4
@@ -83,10 +83,8 @@ class Rig:
 def require_slurm() -> None:
     """Skip, or fail where RECIPE_REQUIRE names slurm, unless this machine can hold a private Slurm."""
     missing = [name for name in ("slurmctld", "slurmd", "munged", "ip", "nsenter") if not find(name)]
-    if missing:
-        skip_or_fail("slurm", f"no {', '.join(missing)}: apt-get install slurm-wlm munge iproute2")
-    if os.geteuid() != 0:
-        skip_or_fail("slurm", "not root: the private Slurm makes namespaces")
+    require("slurm", not missing, f"no {', '.join(missing)}: apt-get install slurm-wlm munge iproute2")
+    require("slurm", os.geteuid() == 0, "the private Slurm makes namespaces, and this is not root")
 
 
 def find(program: str) -> str | None:

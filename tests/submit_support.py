@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
-
-import pytest
+from typing import Any
 
 from recipe_toolkit.cluster import Cluster, Slurm
 from recipe_toolkit.plan.model import Deadlines, Gpus, Node, Plan, Proof
@@ -111,13 +108,6 @@ def write_state(run: RunDir, state: str, **fields: Any) -> None:
     """Write state.json as the lead does."""
     known = {"schema": 1, "state": state, "phase": "end", "attempt": 0, "updated": time.time(), "message": None}
     write_json(run.state, {**known, "valid": None, "nodes": [], "processes": {}, "points": {}, **fields})
-
-
-def skip_or_fail(part: str, why: str) -> NoReturn:
-    """Skip the test, or fail it where ``$RECIPE_REQUIRE`` says that ``part`` must be there."""
-    if part in os.environ.get("RECIPE_REQUIRE", "").split(","):
-        pytest.fail(f"RECIPE_REQUIRE names {part}, but: {why}")
-    pytest.skip(why)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "it") -> Any:

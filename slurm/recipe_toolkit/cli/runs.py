@@ -94,6 +94,8 @@ def status_command(run: str, runs: str | None, cluster: str | None, as_json: boo
     click.echo(f"{job}, attempt {state.attempt}{at}\n{state.folder}")
     for line in state.trouble:
         click.echo(f"unreadable: {line}", err=True)
+    if state.stale and (state.nodes or state.processes):
+        click.echo("\nlast known, before the run ended without a word:")
     nodes = [(str(n.get("index")), str(n.get("name")), str(n.get("address")), str(n.get("state"))) for n in state.nodes]
     processes = [
         (name, str(view.get("state")), _word(view.get("node")), _word(view.get("pid")), _word(view.get("exit_code")))

@@ -42,7 +42,11 @@ class Word:
 
 @dataclass(frozen=True)
 class RunState:
-    """One run, as people and scripts are told of it. Times are Unix times."""
+    """One run, as people and scripts are told of it. Times are Unix times.
+
+    ``stale``: the run ended without a word, so nodes, processes and points are as they were last known.
+    ``certain``: False where a state.json that is still on its way could change the state.
+    """
 
     id: str
     folder: str
@@ -60,6 +64,7 @@ class RunState:
     processes: dict[str, Any] = field(default_factory=dict)
     points: dict[str, str] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
+    stale: bool = False
     certain: bool = field(default=True, compare=False)
 
     @property
@@ -161,6 +166,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         processes=dict(record.processes),
         points=dict(record.points),
         trouble=record.trouble,
+        stale=state in FINAL and not record.final,
         certain=record.final or _certain(record, word),
     )
 
