@@ -70,24 +70,6 @@ def test_the_callers_wish_for_another_signal_does_not_leak_in(monkeypatch):
     assert "USR1" not in script()
 
 
-@pytest.mark.parametrize("key", ["nodes", "output", "time", "signal", "array", "wrap", "chdir", "exclusive", "gres"])
-def test_directives_that_the_toolkit_sets_are_refused_with_the_reason(key):
-    with pytest.raises(SubmitError, match=f"directives.{key} is set by the toolkit: "):
-        script(slurm=Slurm(directives={key: "1"}))
-
-
-@pytest.mark.parametrize("key", ["partition", "account", "qos", "reservation", "constraint", "segment"])
-def test_directives_that_have_a_field_are_refused(key):
-    with pytest.raises(SubmitError, match="has a field of its own"):
-        script(slurm=Slurm(directives={key: "1"}))
-
-
-@pytest.mark.parametrize("directives", [{"--mem": 0}, {"Mem": 0}, {"mem 0": 1}, {"comment": "a\nsrun evil"}])
-def test_directives_that_are_none_are_refused(directives):
-    with pytest.raises(SubmitError):
-        script(slurm=Slurm(directives=directives))
-
-
 @pytest.mark.parametrize("sign", ["%", "\\", "\n", "\t", "\x1b"])
 def test_paths_that_sbatch_would_take_for_something_else_are_refused(sign):
     run = RunDir(Path(f"/shared/a{sign}b/2026-11-29T12-00-00-tiny-ab12"))

@@ -25,10 +25,13 @@ _DIRECTIVES = {
     "nodes": "the plan",
     "ntasks": "the plan",
     "ntasks-per-node": "the plan",
+    "chdir": "the run folder",
+    "input": "the run folder",
     "output": "the run folder",
     "error": "the run folder",
     "open-mode": "the run folder",
     "wait": "recipe submit --wait",
+    "test-only": "recipe submit --dry-run",
     "parsable": "recipe submit --json",
     "array": "one run is one job",
     "wrap": "one run is one job",
@@ -46,7 +49,8 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         if message:
             yield Fault(("models", alias), message, "an absolute path, or hf:ORG/REPO[@REVISION]")
     for name in cluster.slurm.directives:
-        if name in _DIRECTIVES:
+        # Other things than GPUs are asked for by gres too.
+        if name in _DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
             yield Fault(("slurm", "directives", name), f"is set by {_DIRECTIVES[name]}", "leave it out here", key=True)
     if cluster.container.runtime == "none":
         for name, tool in cluster.tools.items():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from submitit.core import core
@@ -20,29 +18,6 @@ from recipe_toolkit.submit import slurm_commands
 # A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and
 # no end of the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
 SRUN_ARGS = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none")
-
-_OURS = {
-    "array": "a run is one job",
-    "chdir": "the job runs in its run folder",
-    "error": "the job's log stands in the run folder",
-    "exclusive": "say it in slurm.exclusive",
-    "gpus-per-node": "say it in slurm.gpus",
-    "gres": "say it in slurm.gpus and slurm.gres_name",
-    "input": "an agent reads nothing",
-    "job-name": "it follows the recipe's name",
-    "nodes": "the recipe decides how many",
-    "ntasks": "one task a node runs the agent",
-    "ntasks-per-node": "one task a node runs the agent",
-    "open-mode": "a requeued job goes on in the same log",
-    "output": "the job's log stands in the run folder",
-    "signal": "say it in slurm.signal_lead",
-    "time": "say it in the recipe's time_limit",
-    "parsable": "it is set",
-    "test-only": "use --dry-run",
-    "wait": "use --wait",
-    "wrap": "the job runs the agent",
-}
-_SAY_IN_PROFILE = {"partition", "account", "qos", "reservation", "constraint", "segment"}
 
 
 class AgentExecutor(SlurmExecutor):
@@ -99,7 +74,7 @@ def python_command(cluster: Cluster) -> str:
 
 
 def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
-    """submitit's parameters for this run. Raises SubmitError for directives that are set elsewhere."""
+    """submitit's parameters for this run. The profile's loader has refused directives that are set here."""
     site = cluster.slurm
     minutes = max(1, -(-plan.time_limit_s // 60))
     # Slurm may send the warning up to a minute early (`man sbatch`, --signal): short runs keep most of their time.
@@ -109,7 +84,7 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
         further["reservation"] = site.reservation
     if site.segment:
         further["segment"] = site.segment
-    further.update(_directives(site.directives, site.gpus))
+    further.update({key: value for key, value in site.directives.items() if value is not False})
     return {
         "job_name": f"{plan.name}-{run.id[-4:]}",
         "nodes": len(plan.nodes),
@@ -139,24 +114,6 @@ def _gpus(plan: Plan, cluster: Cluster) -> dict[str, Any]:
         kind = site.gres_name.partition(":")[2]  # gpu:h200 -> h200:8
         return {"gpus_per_node": f"{kind}:{count}" if kind else count}
     return {"gres": f"{site.gres_name}:{count}"}
-
-
-def _directives(given: Mapping[str, str | int | bool], gpus: str) -> dict[str, str | int | bool]:
-    kept = {}
-    for key, value in given.items():
-        where = f"the profile's slurm.directives.{key}"
-        free = key == "gres" and gpus != "gres"  # other things than GPUs can be asked for by gres
-        if key in _OURS and not free:
-            raise SubmitError(f"{where} is set by the toolkit: {_OURS[key]}")
-        if key in _SAY_IN_PROFILE:
-            raise SubmitError(f"{where} has a field of its own", hint=f"slurm: {{{key}: …}}")
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-            raise SubmitError(f"{where} is no option of sbatch", hint="write it without --")
-        if not str(value).isprintable():
-            raise SubmitError(f"{where} is of more than one line")
-        if value is not False:
-            kept[key] = value
-    return kept
 
 
 def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
