@@ -144,6 +144,34 @@ def test_signals(start: Start, node: int, number: signal.Signals, state: str) ->
     assert run.dir.manifest.exists()
 
 
+def test_a_signal_to_everything(start: Start) -> None:
+    """Slurm may signal each process of a step: that the programs die of it is no failure of theirs."""
+    run = hold(start, nodes=2)
+    processes = run.state["processes"]
+    for name in ("serve-1", "bench-c2", "serve-0"):
+        os.kill(processes[name]["pid"], signal.SIGTERM)
+    for agent in run.agents.values():
+        agent.send_signal(signal.SIGTERM)
+    run.wait()
+    assert run.state["state"] == "cancelled"
+    assert run.events("drained")[0]["survivors"] == []
+
+
+def test_a_second_signal_cuts_the_drain_short(start: Start) -> None:
+    """The warning signal leaves time; the time limit's TERM, some time later, does not."""
+    deadlines = dataclasses.replace(runkit.QUICK, drain=60.0)
+    serve = engine("serve-0", 0, fault="stubborn")
+    run = start(plan([serve], [client("c1", "serve-0", 0, SLEEP)], deadlines=deadlines))
+    run.until(lambda: run.state.get("processes", {}).get("bench-c1", {}).get("state") == "running")
+    run.agents[0].send_signal(signal.SIGUSR2)
+    run.until(lambda: run.state["phase"] == "drain")
+    assert run.state["state"] == "timeout"
+    run.agents[0].send_signal(signal.SIGTERM)
+    run.wait(15.0)
+    assert run.state["state"] == "timeout"
+    assert run.state["processes"]["serve-0"]["state"] == "killed"
+
+
 def test_the_next_attempt_measures_what_is_left(start: Start) -> None:
     run = hold(start)
     run.agents[0].send_signal(signal.SIGTERM)

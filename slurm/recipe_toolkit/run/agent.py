@@ -142,15 +142,14 @@ class Agent:
 
     def _introduce(self) -> Message:
         """Facts, address, devices and programs of this node. What is wrong is said to the lead."""
-        address, interface = environment.node_address(self._where, self._plan.interface)
         found = facts.collect(self._plan, self._where)
-        found.update(address=address, interface=interface)
+        found.update(address=None, interface=None, devices=[])
         problems: list[str] = []
         try:
+            found["address"], found["interface"] = environment.node_address(self._where, self._plan.interface)
             found["devices"] = list(facts.devices(self._plan, self._where, os.environ))
         except RunError as error:
             problems.append(error.render())
-            found["devices"] = []
         located = facts.programs(self._plan, self._where.index)
         found["programs"] = located
         missing = [name for name, path in located.items() if path is None]
@@ -160,7 +159,8 @@ class Agent:
                 f"{sys.executable} nor on PATH\nhint: install it there, or name its venv under tools in the profile"
             )
         write_json(self._attempt.facts(self._where.index), found)
-        self._ports = PortBook(address, f"{self._run.id}/{self._where.attempt}/{self._where.index}")
+        seed = f"{self._run.id}/{self._where.attempt}/{self._where.index}"
+        self._ports = PortBook(str(found["address"]), seed)
         return {"facts": found, "problems": problems}
 
     async def _join(self) -> Link:

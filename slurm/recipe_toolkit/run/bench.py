@@ -90,7 +90,7 @@ async def _measure(context: Context, point: Point) -> PointResult:
     clock = time.monotonic()
     try:
         await launch.start(context, point.process, str(artifacts))
-        view.state = "running"
+        view.settle("running")
         context.publish()
         await race(view.ended.wait(), _timeout(context, point, view), _stall(context, point, view, series))
     except RunError:

@@ -36,6 +36,11 @@ class ProcessView:
     last: Message = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def settle(self, state: str) -> None:
+        """Change the state of a program that has started, unless it has ended meanwhile."""
+        if self.state == "starting":
+            self.state = state
+
     def to_json(self) -> dict[str, Any]:
         """The fields of state.json."""
         return {

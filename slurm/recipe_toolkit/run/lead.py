@@ -23,6 +23,7 @@ from recipe_toolkit.rundir import RunDir, write_json
 
 # A program that ends, or a node that goes, may be the first sign of a signal to the whole job.
 _SIGNAL_LAG_S = 0.5
+_ECHO_S = 3.0
 
 log = logging.getLogger("recipe_toolkit.run")
 
@@ -50,6 +51,7 @@ class Lead:
         self._woken = asyncio.Event()
         self._ending = False
         self._hurry = asyncio.Event()
+        self._stopped_at = 0.0
         for process in (*plan.processes, *(point.process for point in plan.benchmarks)):
             path = attempt.process_log(process.node, process.name)
             relative = str(path.relative_to(run.root))
@@ -65,14 +67,20 @@ class Lead:
         """A signal reached a node: TERM and INT cancel, USR2 is the time limit's warning."""
         log.info("%s on node %d", name, node)
         state = "timeout" if name == "SIGUSR2" else "cancelled"
-        if self._ending and state == "cancelled":
+        if self._ending and state == "cancelled" and not self._echo():
             self._hurry.set()
         if self._stop is not None or self._ending:
             return
+        self._stopped_at = time.monotonic()
         message = "the time limit is near" if state == "timeout" else f"cancelled ({name})"
         self._stop = Outcome(state, f"{message}, in phase {self._phase}")
         self._journal.event("stop_requested", signal=name, node=node, phase=self._phase)
         self._woken.set()
+
+    def _echo(self) -> bool:
+        """Whether a TERM now is the one that already ended the run: every node gets it and passes it on."""
+        cancelled = self._stop is not None and self._stop.state == "cancelled"
+        return cancelled and time.monotonic() - self._stopped_at < _ECHO_S
 
     def fail(self, node: int, message: str) -> None:
         """Something went wrong that no phase would notice by itself; the first such thing counts."""
@@ -105,8 +113,11 @@ class Lead:
 
     def _expected(self, view: ProcessView) -> bool:
         """Whether somebody waits for this end, or can repair it."""
-        is_client = any(point.process.name == view.name for point in self._context.plan.benchmarks)
-        return is_client or ready.can_rebind(self._context, self._phase, view)
+        if any(point.process.name == view.name for point in self._context.plan.benchmarks):
+            return True
+        if view.exit_code == 0 and self._context.plan.process(view.name).may_exit:
+            return True
+        return ready.can_rebind(self._context, self._phase, view)
 
     # --- the phases
 
@@ -121,6 +132,9 @@ class Lead:
                 outcome = Outcome("failed", error.render())
             except OSError as error:
                 outcome = Outcome("failed", f"{self._phase}: {error}")
+            except Exception as error:
+                log.exception("the lead itself failed")
+                outcome = Outcome("failed", f"{self._phase}: internal error: {error!r}")
         finally:
             await self._end(outcome)
         if outcome.state != "done":
@@ -198,17 +212,24 @@ class Lead:
         # All but "done" is certain before the drain, which the scheduler may cut short.
         early = {} if outcome.state == "done" else {"state": outcome.state}
         self._journal.update(phase="drain", message=outcome.message, **early)
-        await bench.write_results(context, outcome.state, outcome.message)
+        await self._write_results(outcome)
         budget = context.plan.deadlines.drain
         if outcome.state == "cancelled":
             budget = min(budget, 0.6 * environment.kill_wait_s(os.environ))
         survivors = await drain.drain(context, budget, self._hurry)
         if survivors:
             outcome = self._survived(outcome, survivors)
-            await bench.write_results(context, outcome.state, outcome.message)
+            await self._write_results(outcome)
         await drain.dismiss(context, outcome.state, outcome.message)
         await context.fleet.close()
         drain.finish(context, outcome.state, outcome.message)
+
+    async def _write_results(self, outcome: Outcome) -> None:
+        try:
+            await bench.write_results(self._context, outcome.state, outcome.message)
+        except Exception:
+            # Whatever is wrong with them, the processes must be stopped.
+            log.exception("cannot write the results")
 
     def _survived(self, outcome: Outcome, survivors: list[str]) -> Outcome:
         text = f"drain: still there after KILL: {', '.join(survivors)}"

@@ -130,7 +130,7 @@ async def _process(context: Context, group: Group, process: Process) -> None:
     """Until one program answers on a port of its own with the right model."""
     view = context.view(process.name)
     if process.ready is None:
-        view.state = "running"
+        view.settle("running")
         return
     base = context.base_url(process.name, process.ready.port)
     foreign_since: float | None = None
@@ -147,7 +147,7 @@ async def _process(context: Context, group: Group, process: Process) -> None:
         group.missing[process.name] = problem
         await asyncio.sleep(_PAUSE_S)
     group.missing.pop(process.name, None)
-    view.state = "ready"
+    view.settle("ready")
     context.journal.event("process_ready", process=process.name)
     context.publish()
 
