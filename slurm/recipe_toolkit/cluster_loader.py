@@ -14,10 +14,10 @@ from recipe_toolkit.cluster import Cluster, Container, Slurm, Tool
 from recipe_toolkit.document import Document, read_document
 from recipe_toolkit.durations import format_time_limit, minutes_warning, parse_duration, parse_time_limit
 from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.faults import Fault, FieldPath, did_you_mean, shown
+from recipe_toolkit.faults import Fault, FieldPath, did_you_mean, overlaps, shown
 from recipe_toolkit.feasibility.profile import check_profile
 from recipe_toolkit.overrides import apply_sets
-from recipe_toolkit.schema_check import check_schema
+from recipe_toolkit.schema_check import check_schema, repaired
 
 EMBEDDED = Path(__file__).parent / "clusters"
 SCHEMA = 1
@@ -44,7 +44,11 @@ def load_cluster(name_or_path: str | None, sets: Sequence[str] = ()) -> LoadedCl
 
     Raises InputError with every problem.
     """
-    path = find_cluster(name_or_path)
+    return load_profile(find_cluster(name_or_path), sets)
+
+
+def load_profile(path: Path, sets: Sequence[str] = ()) -> LoadedCluster:
+    """The profile in a file. Raises InputError with every problem."""
     document = read_document(path, f"profile {path.stem}" if path.parent == EMBEDDED else None)
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else f"holds {shown(document.data)}, not a mapping"
@@ -54,12 +58,16 @@ def load_cluster(name_or_path: str | None, sets: Sequence[str] = ()) -> LoadedCl
     # Relative paths begin at the profile, but a profile of the package has no place of its own.
     folder = Path.cwd() if path.parent == EMBEDDED else path.absolute().parent
     faults = check_schema(data, "cluster")
-    if not faults:
-        faults = [*_expand(data, folder), *_warnings(data)]
-        cluster = _build(data)
-        faults += check_profile(cluster)
+    untrusted = [fault.path for fault in faults]
+    sound = repaired(data, faults, "cluster")
+    cluster = None
+    if sound is not None:
+        further = [*_expand(sound, folder), *_warnings(sound)]
+        cluster = _build(sound)
+        further += check_profile(cluster)
+        faults += [item for item in further if not any(overlaps(item.path, path) for path in untrusted)]
     problems = [*document.problems, *(document.problem(fault) for fault in faults)]
-    if any(not problem.warning for problem in problems):
+    if cluster is None or any(not problem.warning for problem in problems):
         raise InputError(problems)
     return LoadedCluster(cluster, _cluster_data(cluster), tuple(sorted(problems)), document)
 
@@ -148,9 +156,12 @@ def _warnings(data: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _build(data: dict[str, Any]) -> Cluster:
-    slurm = dict(data.get("slurm", {}))
+    slurm: dict[str, Any] = dict(data.get("slurm", {}))
     max_time, signal_lead = slurm.pop("max_time", None), slurm.pop("signal_lead", Slurm.signal_lead_s)
-    container = {key: item if key == "runtime" else tuple(item) for key, item in data.get("container", {}).items()}
+    container: dict[str, Any] = {
+        key: item if key == "runtime" else tuple(item) for key, item in data.get("container", {}).items()
+    }
+    slurm |= {key: tuple(slurm[key]) for key in ("setup", "srun_args") if key in slurm}
     return Cluster(
         name=data["name"],
         scheduler=data["scheduler"],
@@ -165,7 +176,7 @@ def _build(data: dict[str, Any]) -> Cluster:
         interface=data.get("interface"),
         max_nodes=data.get("max_nodes"),
         slurm=Slurm(
-            **{key: tuple(item) if key in ("setup", "srun_args") else item for key, item in slurm.items()},
+            **slurm,
             max_time_s=parse_time_limit(max_time) if max_time is not None else None,
             signal_lead_s=math.ceil(parse_duration(signal_lead)),
         ),

@@ -295,6 +295,7 @@ _HINTS = (
     ("cannot start any token", "indent with spaces, not tabs; quote a value that begins with @, ` or %"),
     ("expected <block end>", "check the indentation: keys of one mapping begin in one column"),
     ("could not find expected ':'", "a line without `key: value`, or a quote that is not closed"),
+    ("unexpected ':'", "write a space after the colon"),
     ("unexpected end of stream", "a quote or bracket is not closed"),
 )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from recipe_toolkit.feasibility import check_recipe
 from recipe_toolkit.overrides import apply_sets
 from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_data import build_recipe, recipe_data
-from recipe_toolkit.schema_check import check_schema, example, load_schema
-
-_REPAIRS = 3  # a stand-in may show what else is missing
+from recipe_toolkit.schema_check import check_schema, repaired
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,11 @@ def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
     apply_sets(document, sets, "recipe")
     data = document.data
     faults = [*check_schema(data, "recipe"), *_time_limit_warning(data)]
-    recipe = _best_effort(data, faults)
+    untrusted = [fault.path for fault in faults if not fault.warning]
+    sound = repaired(data, faults, "recipe")
+    recipe = build_recipe(sound) if sound is not None else None
     if recipe is not None:
-        faults += check_recipe(recipe, [fault.path for fault in faults if not fault.warning])
+        faults += check_recipe(recipe, untrusted)
     problems = [*document.problems, *(document.problem(fault) for fault in faults)]
     errors = [problem for problem in problems if not problem.warning]
     if errors or recipe is None:
@@ -65,43 +64,6 @@ def _time_limit_warning(data: dict[str, Any]) -> Iterator[Fault]:
     said = minutes_warning(limit) if isinstance(limit, str) else None
     if said:
         yield Fault(("time_limit",), *said, warning=True)
-
-
-def _best_effort(data: dict[str, Any], faults: Sequence[Fault]) -> Recipe | None:
-    """The recipe, with the schema's examples in place of what is wrong or missing; None if that is not enough."""
-    wrong = [fault for fault in faults if not fault.warning]
-    for _ in range(_REPAIRS):
-        if not wrong:
-            return build_recipe(data)
-        data = _repaired(data, wrong)
-        wrong = check_schema(data, "recipe")
-    return None
-
-
-def _repaired(data: dict[str, Any], faults: Iterable[Fault]) -> dict[str, Any]:
-    data, schema = copy.deepcopy(data), load_schema("recipe")
-    for fault in faults:
-        path = fault.path
-        while path and isinstance(path[-1], int):
-            path = path[:-1]
-        holder = _at(data, path[:-1])
-        if not path or not isinstance(holder, dict):
-            continue
-        stand_in = None if fault.key else example(schema, path)
-        if stand_in is None:
-            holder.pop(path[-1], None)
-        else:
-            holder[path[-1]] = copy.deepcopy(stand_in)
-    return data
-
-
-def _at(data: Any, path: FieldPath) -> Any:
-    for part in path:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
 
 
 def _path_of(field: str, document: Document) -> FieldPath:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from recipe_toolkit import durations
 from recipe_toolkit.faults import Fault, FieldPath, did_you_mean, shown
 
 SCHEMAS = Path(__file__).parent / "schemas"
+_REPAIRS = 3  # a stand-in may show what else is missing
 
 _TYPES = {
     "string": "a string",
@@ -129,7 +131,7 @@ def _explain_format(_value: Any, _limit: str, error: Any) -> tuple[str, str | No
 
 
 def _explain_keys(value: Any, limit: int, error: Any) -> tuple[str, str | None]:
-    return f"has {len(value)} keys, not {limit}", error.schema.get("description")
+    return f"has {len(value)} keys, not {limit}", _as_hint(error.schema.get("description"))
 
 
 def _explain_unique(value: list[Any], _limit: bool, _error: Any) -> tuple[str, str | None]:
@@ -198,13 +200,62 @@ def _children(node: dict[str, Any], part: str | int) -> Iterator[dict[str, Any]]
 
 
 def describe(root: dict[str, Any], path: FieldPath) -> str | None:
-    """The schema's description of a field."""
-    return next((part["description"] for part in subschemas(root, path) if "description" in part), None)
+    """The schema's description of a field, as a hint."""
+    return _as_hint(next((part["description"] for part in subschemas(root, path) if "description" in part), None))
+
+
+def _as_hint(sentence: str | None) -> str | None:
+    if not sentence:
+        return None
+    word = sentence.split(" ", 1)[0]
+    return (
+        sentence if word.upper() == word or word[1:] != word[1:].lower() else sentence[0].lower() + sentence[1:]
+    ).rstrip(".")
 
 
 def example(root: dict[str, Any], path: FieldPath) -> Any:
     """A value that the schema gives as an example for a field, or None."""
     return next((part["examples"][0] for part in subschemas(root, path) if "examples" in part), None)
+
+
+def repaired(data: Any, faults: Sequence[Fault], name: str) -> Any:
+    """The data with the schema's examples in place of what is wrong or missing, so that the rest can be checked.
+
+    Data without errors is returned as it is. None where the repair does not satisfy the schema.
+    """
+    wrong = [fault for fault in faults if not fault.warning]
+    for _ in range(_REPAIRS):
+        if not wrong:
+            return data
+        data = _patched(data, wrong, load_schema(name))
+        wrong = check_schema(data, name)
+    return None
+
+
+def _patched(data: Any, faults: Sequence[Fault], root: dict[str, Any]) -> Any:
+    data = copy.deepcopy(data)
+    for fault in faults:
+        path = fault.path
+        while path and isinstance(path[-1], int):
+            path = path[:-1]
+        holder = _at(data, path[:-1])
+        if not path or not isinstance(holder, dict):
+            continue
+        stand_in = None if fault.key else example(root, path)
+        if stand_in is None:
+            holder.pop(path[-1], None)
+        else:
+            holder[path[-1]] = copy.deepcopy(stand_in)
+    return data
+
+
+def _at(data: Any, path: FieldPath) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
 
 
 def takes_only_strings(root: dict[str, Any], path: FieldPath) -> bool:

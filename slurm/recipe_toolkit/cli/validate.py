@@ -1,0 +1,139 @@
+"""``recipe validate`` and ``recipe schema``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
+from recipe_toolkit.document import parse_yaml, read_text
+from recipe_toolkit.errors import InputError, Problem, RecipeError
+from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
+from recipe_toolkit.schema_check import SCHEMAS
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What is said of one file. ``kind``: ``recipe`` or ``profile``; ``facts`` is None where it is refused."""
+
+    file: str
+    kind: str
+    facts: dict[str, object] | None
+    problems: Sequence[Problem]
+
+    def line(self) -> str:
+        facts = self.facts or {}
+        about = [str(facts["name"]), *(f"{facts[key]} {key}" for key in ("nodes", "gpus") if key in facts)]
+        if self.kind == "profile":
+            about = [f"profile {facts['name']}", str(facts["scheduler"])]
+        return f"{self.file}: ok ({', '.join(about)})"
+
+    def to_json(self) -> str:
+        problems = [problem.to_json() for problem in self.problems]
+        head = {"file": self.file, "kind": self.kind, "ok": self.facts is not None}
+        return json.dumps({**head, **(self.facts or {}), "problems": problems})
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("-c", "--cluster", metavar="NAME|FILE", help="Also check against this cluster profile.")
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set a field, e.g. roles.serve.instances=2.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file, on stdout.")
+def validate_command(files: tuple[Path, ...], cluster: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+    """Check recipes and cluster profiles: every error of every FILE, each with line and column.
+
+    A folder stands for the recipes and profiles below it. Exit code 1 if any file is refused.
+    """
+    loaded = load_cluster(cluster) if cluster is not None else None
+    refused = count = 0
+    for file in files:
+        for verdict in _verdicts(file, loaded, sets):
+            count += 1
+            refused += verdict.facts is None
+            _print(verdict, as_json)
+    if count > 1 and refused and not as_json:
+        click.echo(f"{refused} of {count} files refused", err=True)
+    return 1 if refused else 0
+
+
+def _print(verdict: _Verdict, as_json: bool) -> None:
+    if as_json:
+        click.echo(verdict.to_json())
+        return
+    for problem in verdict.problems:
+        click.echo(problem.render(), err=True)
+    if verdict.facts is not None:
+        click.echo(verdict.line())
+
+
+def _verdicts(path: Path, cluster: LoadedCluster | None, sets: Sequence[str]) -> Iterator[_Verdict]:
+    if not path.is_dir():
+        yield _verdict(path, _kind(path) or "recipe", cluster, sets)
+        return
+    found = False
+    for file in _yaml_files(path):
+        kind = _kind(file)
+        if kind is not None:
+            found = True
+            yield _verdict(file, kind, cluster, sets)
+    if not found:
+        problem = Problem(
+            str(path), 0, 0, "", "no recipe in this folder", "recipes are *.yaml with `roles` or `extends`"
+        )
+        yield _Verdict(str(path), "recipe", None, [problem])
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(root, name) for name in sorted(files) if name.endswith(_SUFFIXES))
+
+
+def _kind(path: Path) -> str | None:
+    """``recipe`` or ``profile`` by the file's top-level keys; None where it seems to be neither."""
+    try:
+        text = read_text(path)
+    except InputError:
+        return None
+    try:
+        data = parse_yaml(text, str(path)).data
+        keys = set(data) if isinstance(data, dict) else set()
+    except InputError:
+        keys = {line.partition(":")[0].rstrip() for line in text.splitlines()}
+    if "scheduler" in keys and not keys & {"roles", "engine", "extends"}:
+        return "profile"
+    return "recipe" if "extends" in keys or {"schema", "roles"} <= keys else None
+
+
+def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequence[str]) -> _Verdict:
+    try:
+        if kind == "profile":
+            profile = load_profile(path)
+            facts: dict[str, object] = {"name": profile.cluster.name, "scheduler": profile.cluster.scheduler}
+            return _Verdict(str(path), kind, facts, profile.warnings)
+        recipe = load_recipe(path, sets)
+        return _Verdict(str(path), kind, _facts(recipe, cluster), recipe.warnings)
+    except InputError as error:
+        return _Verdict(str(path), kind, None, error.problems)
+
+
+def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, object]:
+    return {"name": loaded.recipe.name}
+
+
+@click.command("schema")
+@click.argument("name", type=click.Choice(["recipe", "cluster", "plan", "results"]))
+def schema_command(name: str) -> int:
+    """Print a JSON Schema, for editors and other programs."""
+    try:
+        click.echo((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"), nl=False)
+    except OSError as error:
+        raise RecipeError(f"schema {name} cannot be read: {error.strerror}") from error
+    return 0
