@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 from recipe_toolkit.results.collect import build_results, point_result
 from recipe_toolkit.results.model import PointResult, Stat, number, point_from_json, results_from_json, scrub
 from recipe_toolkit.results.pools import pool_metrics
-from results_support import DATA, SCHEMA, check_schema, make_plan, make_point
+from results_support import DATA, SCHEMA, check_schema, make_plan, make_point, recorded_metrics
 
 OK = DATA / "aiperf" / "ok"
-
-
-def recorded(name: str) -> dict[str, str]:
-    folder = DATA / "metrics"
-    return {process: (folder / f"{name}-{process}.txt").read_text() for process in ("prefill-0", "decode-0")}
 
 
 def good(**changes: Any) -> PointResult:
@@ -102,7 +97,7 @@ def test_a_bound_on_what_was_not_measured_is_neither() -> None:
 def test_points_of_recorded_artifacts(case: str, exit_code: int, valid: bool, reason: str, pd: bool) -> None:
     point = make_point()
     plan = make_plan(point, pd=pd)
-    pools = pool_metrics(recorded("before"), recorded("after")) if pd else {}
+    pools = pool_metrics(recorded_metrics("before"), recorded_metrics("after")) if pd else {}
     result = point_result(plan, point, DATA / "aiperf" / case, exit_code, 9.5, pools)
     assert result.valid is valid
     assert valid or any(text.startswith(reason) for text in result.reasons)
@@ -114,7 +109,7 @@ def test_points_of_recorded_artifacts(case: str, exit_code: int, valid: bool, re
 
 def test_silent_local_prefill_makes_a_recorded_point_invalid() -> None:
     point = make_point()
-    pools = pool_metrics(recorded("after"), recorded("silent"))
+    pools = pool_metrics(recorded_metrics("after"), recorded_metrics("silent"))
     result = point_result(make_plan(point, pd=True), point, OK, 0, 9.5, pools)
     assert result.reasons == (
         "the decode pool computed 536 of its 536 prompt tokens itself (100.0%; up to 1 a request is normal): "
@@ -205,15 +200,15 @@ def test_a_commands_unknown_fields_are_named(tmp_path: Path) -> None:
     [
         ("done", ["a", "b"], True, []),
         ("running", ["a"], None, []),
-        ("done", ["a"], False, ["1 of 2 points were not measured: b"]),
+        ("done", ["a"], False, ["1 of 2 points not measured: b"]),
         (
             {"state": "timeout", "message": "the time limit came"},
             ["a"],
             False,
-            ["1 of 2 points were not measured: b", "the run is timeout: the time limit came"],
+            ["1 of 2 points not measured: b", "the run is timeout: the time limit came"],
         ),
-        ("cancelled", [], False, ["2 of 2 points were not measured: a, b", "the run is cancelled"]),
-        ("running", ["a", "b!"], False, ["1 of 2 points are invalid: b"]),
+        ("cancelled", [], False, ["2 of 2 points not measured: a, b", "the run is cancelled"]),
+        ("running", ["a", "b!"], False, ["1 of 2 points invalid: b"]),
         ({}, ["a", "b"], False, ["the run is lost"]),
     ],
 )

@@ -8,16 +8,11 @@ from hypothesis import strategies as st
 
 from recipe_toolkit.results.pools import PoolGauges, pool_metrics, role_of
 from recipe_toolkit.results.prometheus import parse
-from results_support import DATA
-
-
-def recorded(name: str) -> dict[str, str]:
-    folder = DATA / "metrics"
-    return {process: (folder / f"{name}-{process}.txt").read_text() for process in ("prefill-0", "decode-0")}
+from results_support import DATA, recorded_metrics
 
 
 def test_real_pull_between_two_vllm_engines() -> None:
-    pools = pool_metrics(recorded("before"), recorded("after"))
+    pools = pool_metrics(recorded_metrics("before"), recorded_metrics("after"))
     decode = pools["decode"]
     assert decode["processes"] == ["decode-0"]
     assert decode["requests"] == 6
@@ -47,7 +42,7 @@ def test_real_pull_between_two_vllm_engines() -> None:
 
 
 def test_silent_local_prefill_shows_in_the_decodes_counters() -> None:
-    decode = pool_metrics(recorded("after"), recorded("silent"))["decode"]
+    decode = pool_metrics(recorded_metrics("after"), recorded_metrics("silent"))["decode"]
     assert decode["prompt_tokens_by_source"] == {
         "local_compute": 4 * 134,
         "local_cache_hit": 0,
@@ -58,7 +53,7 @@ def test_silent_local_prefill_shows_in_the_decodes_counters() -> None:
 
 
 def test_prefills_that_nobody_fetched_expire() -> None:
-    before = recorded("silent")
+    before = recorded_metrics("silent")
     after = {"prefill-0": (DATA / "metrics" / "expired-prefill-0.txt").read_text()}
     pools = pool_metrics(before, after)
     assert pools["prefill"]["kv_transfer"]["expired_requests"] == 4
@@ -94,7 +89,7 @@ def test_an_engine_that_restarted_is_named_and_counts_from_its_start() -> None:
     assert pool["prompt_tokens"] == 30
 
 
-def test_speculative_decoding_is_recorded() -> None:
+def test_speculative_decoding_is_recorded_metrics() -> None:
     text = "\n".join(
         [
             "vllm:spec_decode_num_drafts_total 100",

@@ -7,6 +7,11 @@ from collections.abc import Iterable
 
 _VOID = frozenset({"br", "col", "hr", "meta", "rect", "circle", "line", "polyline", "path"})
 
+# A line each, so that a page can be compared and read.
+_LINES = frozenset(
+    {"tr", "section", "li", "div", "details", "svg", "header", "footer", "main", "head", "body", "title"}
+)
+
 
 class Markup(str):
     """Text that is HTML already; made by :func:`el` and :func:`join` alone, and by hand for constants."""
@@ -22,7 +27,8 @@ def el(name: str, /, *children: str | None, **attributes: str | int | float | bo
     given = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID and not children:
         return Markup(f"<{name}{given}>" if name in ("br", "col", "hr", "meta") else f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{join(children)}</{name}>")
+    end = "\n" if name in _LINES else ""
+    return Markup(f"<{name}{given}>{join(children)}</{name}>{end}")
 
 
 def join(children: Iterable[str | None], between: str = "") -> Markup:

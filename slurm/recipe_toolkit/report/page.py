@@ -29,21 +29,22 @@ def render_page(
     events: Sequence[Mapping[str, Any]] = (),
     picture: str = "",
     files: Sequence[str] = (),
+    base: str = ".",
 ) -> str:
     """The page as HTML.
 
     ``results`` and ``plan``: the data of results.json and plan.json; ``events``: of events.jsonl;
-    ``picture``: the plan drawn in text; ``files``: paths in the run folder to link to. Every value is
-    escaped.
+    ``picture``: the plan drawn in text; ``files``: paths in the run folder to link to; ``base``: where
+    that folder is, seen from the page. Every value is escaped.
     """
     sections = [
-        _section("Points", _points(results)),
+        _section("Points", _points(results, base)),
         _section("Latencies", _distributions(results)),
         _section("Pools", pools_table(results, [point for point in results["points"] if point["valid"]])),
         _section("Notes", _notes(results["points"])),
         _section("How it went", story(events)),
         _section("What ran where", _where(plan, picture)),
-        _section("Files", _files(files)),
+        _section("Files", _files(files, base)),
     ]
     body = join([_top(results), el("main", *sections), _footer(results)])
     return f"<!doctype html>\n{_document(results, body)}\n"
@@ -183,7 +184,7 @@ def _lengths(lengths: tuple[int | None, int | None] | None) -> str:
     return f"{text.count(lengths[0])} tokens in, {text.count(lengths[1])} out, a request"
 
 
-def _points(results: Mapping[str, Any]) -> Markup:
+def _points(results: Mapping[str, Any], base: str) -> Markup:
     points = results["points"]
     good, bad = [p for p in points if p["valid"]], [p for p in points if not p["valid"]]
     drawn = chart(results)
@@ -192,9 +193,9 @@ def _points(results: Mapping[str, Any]) -> Markup:
         el("p", "No point was measured.") if not points else None,
         el("div", drawn, class_="card") if drawn is not None else None,
         el("p", el("small", _scales(results))) if good else None,
-        points_table(results) if good else None,
+        points_table(results, base) if good else None,
         el("h3", "Invalid points") if bad else None,
-        invalid_table(bad) if bad else None,
+        invalid_table(bad, base) if bad else None,
     )
 
 
@@ -230,10 +231,10 @@ def _where(plan: Mapping[str, Any] | None, picture: str) -> Markup | None:
     )
 
 
-def _files(files: Sequence[str]) -> Markup | None:
+def _files(files: Sequence[str], base: str) -> Markup | None:
     if not files:
         return None
-    items = [el("li", el("a", path, href=href(path))) for path in files[:_FILES_SHOWN]]
+    items = [el("li", el("a", path, href=href(base, path))) for path in files[:_FILES_SHOWN]]
     rest = len(files) - len(items)
     return el(
         "div",

@@ -131,8 +131,7 @@ def _remarks(points: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    # What a client or a recipe wrote may hold control characters, which a terminal would obey.
-    clean = "".join(char if char.isprintable() else "�" for char in line)
+    clean = _printable(line)
     indent = clean[: len(clean) - len(clean.lstrip())]
     return textwrap.wrap(
         clean, width, initial_indent="", subsequent_indent=f"{indent}    ", break_on_hyphens=False
@@ -140,4 +139,10 @@ def _wrap(line: str, width: int) -> list[str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    clean = _printable(name)
+    return clean if len(clean) <= _NAME else f"{clean[: _NAME - 1]}…"
+
+
+def _printable(said: str) -> str:
+    """What a client or a recipe wrote, without the control characters that a terminal would obey."""
+    return "".join(char if char.isprintable() else "�" for char in said)

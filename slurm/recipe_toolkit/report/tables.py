@@ -20,7 +20,7 @@ def table(caption: str, head: Sequence[Markup], rows: Sequence[Markup], class_: 
     return el("div", body, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
-def points_table(results: Mapping[str, Any]) -> Markup:
+def points_table(results: Mapping[str, Any], base: str) -> Markup:
     """The valid points: load, TTFT beside the user's speed, then rates and the denominators."""
     points = [point for point in results["points"] if point["valid"]]
     groups = [group for group in _groups(results) if any(_filled(group, point) for point in points)]
@@ -39,7 +39,7 @@ def points_table(results: Mapping[str, Any]) -> Markup:
     rows = [
         el(
             "tr",
-            el("th", _link(point), scope="row"),
+            el("th", _link(point, base), scope="row"),
             *(
                 el("td", cell(point), class_=_edge(group, index))
                 for group in groups
@@ -113,7 +113,7 @@ def _group_head(group: _Group) -> Markup:
     return el("th", group.title, colspan=len(group.columns), scope="colgroup", class_="first")
 
 
-def invalid_table(points: Sequence[Mapping[str, Any]]) -> Markup:
+def invalid_table(points: Sequence[Mapping[str, Any]], base: str) -> Markup:
     """Points that may not be compared, with why; no rates, so that none is taken for one."""
     head = el(
         "tr",
@@ -125,7 +125,7 @@ def invalid_table(points: Sequence[Mapping[str, Any]]) -> Markup:
     rows = [
         el(
             "tr",
-            el("th", _link(point), scope="row"),
+            el("th", _link(point, base), scope="row"),
             el("td", text.load(point)),
             el("td", text.answered(point)),
             el("td", str(point["exit_code"])),
@@ -257,10 +257,10 @@ def _numbers(values: Sequence[int]) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def _link(point: Mapping[str, Any]) -> Markup:
-    return el("a", point["id"], href=href(f"{point['artifacts']}/"))
+def _link(point: Mapping[str, Any], base: str) -> Markup:
+    return el("a", point["id"], href=href(base, f"{point['artifacts']}/"))
 
 
-def href(path: str) -> str:
-    """A relative link to a file of the run folder."""
-    return "./" + quote(path.lstrip("/"), errors="surrogateescape")
+def href(base: str, path: str) -> str:
+    """A relative link to a file of the run folder, which is at ``base``."""
+    return quote(f"{base}/{path.lstrip('/')}", errors="surrogateescape")

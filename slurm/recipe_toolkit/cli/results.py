@@ -1,0 +1,114 @@
+"""``recipe collect`` and ``recipe report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from recipe_toolkit.cli.runs import run_argument, where_options
+from recipe_toolkit.errors import RecipeError
+from recipe_toolkit.report.material import Material
+from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.submit.find import find_run, roots
+
+
+@click.command("collect")
+@run_argument
+@where_options
+@click.option(
+    "-o", "--output", metavar="DIR|FILE.tar.gz", help="Where to; ./RUN if not given. An earlier copy is replaced."
+)
+def collect_command(run: str, runs: str | None, cluster: str | None, output: str | None) -> int:
+    """Copy the results, report, plan, logs and artifacts of RUN, with a manifest; never its secret.
+
+    Checks the run's files against its own manifest first. Works on runs that were killed or still go
+    on. Prints where the copy is; exits with 1 if a file is not as the manifest says.
+    """
+    from recipe_toolkit.report.text import size
+    from recipe_toolkit.results.gather import gather
+
+    found = find_run(run, roots(runs, cluster))
+    target = Path(output).expanduser() if output else Path(found.id)
+    extra: dict[str, str] = {}
+    try:
+        report = _material(found)
+        if not found.report.is_file():
+            extra["report.html"] = _page(report, found.report)
+        if report.results["state"] in ("pending", "running"):
+            click.echo("the run has not ended: this is what there is now", err=True)
+    except RecipeError as error:
+        click.echo(f"no report: {error.render()}", err=True)
+    try:
+        gathered = gather(found, target, extra)
+    except OSError as error:
+        raise RecipeError(f"cannot collect {found.id}: {error}") from error
+    click.echo(gathered.path)
+    said = f"{gathered.files} files, {size(gathered.bytes)}"
+    if gathered.differences is None:
+        click.echo(f"{said}; not checked: the run left no manifest", err=True)
+        return 0
+    for difference in gathered.differences:
+        click.echo(f"{difference.what}: {difference.path}", err=True)
+    if gathered.differences:
+        click.echo(f"{said}; {len(gathered.differences)} are not as the run's manifest says", err=True)
+        return 1
+    click.echo(f"{said}; as the run's manifest says", err=True)
+    return 0
+
+
+@click.command("report")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, a run a line; no page unless -o.")
+@click.option("-o", "--output", metavar="FILE", help="Write the page here; report.html in the run folder if not given.")
+def report_command(
+    names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, output: str | None
+) -> int:
+    """Print the table of results of each RUN and write its page."""
+    from recipe_toolkit.report.table import WIDTH, render_table
+
+    if output and len(names) > 1:
+        raise click.UsageError("-o takes the page of one run")
+    folders = roots(runs, cluster)
+    found = [_material(find_run(name, folders)) for name in names]
+    for index, report in enumerate(found):
+        if as_json:
+            click.echo(json.dumps(report.results, ensure_ascii=False, allow_nan=False))
+        else:
+            click.echo("\n" * bool(index) + render_table(report.results, WIDTH), nl=False)
+    if as_json and not output:
+        return 0
+    for report in found:
+        _write(report, Path(output).expanduser() if output else report.run.report)
+    return 0
+
+
+def _material(run: RunDir) -> Material:
+    """The run's results with the state that the scheduler and the run agree on."""
+    from recipe_toolkit.report.material import material
+    from recipe_toolkit.submit.state import run_state
+
+    state = run_state(run)
+    known = {"state": state.state, "message": state.message, "nodes": list(state.nodes)}
+    return material(run, known)
+
+
+def _page(report: Material, target: Path) -> str:
+    from recipe_toolkit.plan.draw import draw
+    from recipe_toolkit.report.material import page
+
+    return page(report, target, draw(report.plan))
+
+
+def _write(report: Material, target: Path) -> None:
+    from recipe_toolkit.rundir import write_atomic
+
+    try:
+        write_atomic(target, _page(report, target))
+    except OSError as error:
+        raise RecipeError(
+            f"cannot write the page {target}: {error.strerror or error}", hint="name another file with -o"
+        ) from error
+    click.echo(f"page: {target}", err=True)

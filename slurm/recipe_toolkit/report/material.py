@@ -1,0 +1,95 @@
+"""What a report is made of, from the folder of a run that may have ended anyhow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe_toolkit.errors import RecipeError
+from recipe_toolkit.plan.model import Plan, plan_from_json
+from recipe_toolkit.report.page import render_page
+from recipe_toolkit.results.collect import build_results
+from recipe_toolkit.results.manifest import files_of, name_of
+from recipe_toolkit.results.model import PointResult, results_from_json
+from recipe_toolkit.rundir import RunDir, read_json
+
+_EVENT_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Material:
+    """A run as data. ``results`` are those of results.json, with the run's state as it is now."""
+
+    run: RunDir
+    plan: Plan
+    results: dict[str, Any]
+
+
+def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
+    """The results of a run and what they belong to; of one that measured nothing, results without points.
+
+    ``state``: what is known of the run's state and nodes, else what the results say. Raises
+    RecipeError if the plan or the results cannot be read.
+    """
+    plan = _plan(run)
+    points: tuple[PointResult, ...] = ()
+    versions: Mapping[str, str] = {}
+    known: Mapping[str, Any] = state or {}
+    if run.results.is_file():
+        try:
+            results = results_from_json(read_json(run.results))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecipeError(f"{run.results}: cannot be read: {error}") from error
+        points, versions = results.points, results.versions
+        nodes = [{"index": node.index, "name": node.name, "address": node.address} for node in results.nodes]
+        known = {"state": results.state, "message": results.message, "nodes": nodes, **_said(known)}
+    return Material(run, plan, build_results(plan, run.id, known, points, versions).to_json())
+
+
+def page(found: Material, target: Path, picture: str = "") -> str:
+    """The page of a run that will be written to ``target``, with links from there into the run folder."""
+    base = os.path.relpath(found.run.root, target.absolute().parent)
+    files = [name_of(found.run, path) for path in files_of(found.run) if path.name != "report.html"]
+    return render_page(
+        found.results,
+        found.plan.to_json(),
+        events=read_events(found.run),
+        picture=picture,
+        files=files,
+        base=base,
+    )
+
+
+def read_events(run: RunDir) -> list[dict[str, Any]]:
+    """The events; lines that are no JSON object are skipped, and so is what comes after 32 MiB."""
+    try:
+        with run.events.open("rb") as file:
+            lines = file.read(_EVENT_BYTES).splitlines()
+    except OSError:
+        return []
+    events = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events
+
+
+def _said(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in known.items() if value not in (None, (), [])}
+
+
+def _plan(run: RunDir) -> Plan:
+    try:
+        return plan_from_json(read_json(run.plan))
+    except FileNotFoundError as error:
+        raise RecipeError(f"{run.root}: holds no plan.json, so nothing can be reported") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecipeError(f"{run.plan}: cannot be read: {error!r}") from error
