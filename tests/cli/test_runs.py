@@ -154,10 +154,17 @@ def test_status_of_a_broken_folder_says_what_is_broken(recipe, runs, fake_slurm)
     assert "state.json: not JSON" in done.stderr
 
 
-def test_status_says_why_a_job_waits(recipe, runs, fake_slurm):
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Priority", "waits for Priority"),
+        ("PartitionNodeLimit", "will not start as it is: the partition has, or allows, fewer nodes"),
+    ],
+)
+def test_status_says_why_a_job_waits(recipe, runs, fake_slurm, reason, words):
     make_run(runs, ONE)
-    fake_slurm.holds("7|PENDING|PartitionNodeLimit||0|0")
-    assert "waits for PartitionNodeLimit" in recipe("status", "last").stdout
+    fake_slurm.holds(f"7|PENDING|{reason}||0|0")
+    assert words in recipe("status", "last").stdout
 
 
 # --- logs

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipe_toolkit.errors import SubmitError
-from recipe_toolkit.plan.model import Plan
 
 if TYPE_CHECKING:
     from recipe_toolkit.cluster_loader import LoadedCluster
+    from recipe_toolkit.plan.model import Plan
     from recipe_toolkit.recipe_loader import LoadedRecipe
 
 

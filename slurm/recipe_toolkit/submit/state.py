@@ -27,6 +27,21 @@ INVALID = 104
 LINGER_S = 60.0
 SUBMITTING_S = 120.0
 
+# Reasons for which a job waits that time alone does not end.
+_STUCK = {
+    "AssocMaxNodePerJobLimit": "the account may not use so many nodes in a job",
+    "BadConstraints": "no node has what slurm.constraint asks for",
+    "DependencyNeverSatisfied": "the job that it depends on has failed",
+    "InvalidAccount": "the account is not known",
+    "InvalidQOS": "the QOS is not known",
+    "JobHeldAdmin": "an administrator holds it",
+    "JobHeldUser": "it is held; `scontrol release` lets it go",
+    "PartitionConfig": "the partition cannot hold it",
+    "PartitionNodeLimit": "the partition has, or allows, fewer nodes",
+    "PartitionTimeLimit": "the partition allows a shorter time limit only",
+    "QOSMaxNodePerJobLimit": "the QOS allows fewer nodes in a job",
+}
+
 
 @dataclass(frozen=True)
 class Word:
@@ -148,13 +163,12 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
     """The state that follows from both. ``word``: None where no job is known, or the folder settles it."""
     state, message = _judge(record, word, now)
     job = record.job or {}
-    waiting = state == "pending"
     return RunState(
         id=record.id,
         folder=folder,
         state=state,
         message=message,
-        phase=None if waiting else record.phase,
+        phase=record.phase if word is None or (word.kind != "waiting" and _current(record, word)) else None,
         valid=record.valid if state in FINAL else None,
         attempt=record.attempt,
         scheduler=job.get("scheduler"),
@@ -205,15 +219,26 @@ def _without_job(record: Record, now: float) -> tuple[str, str | None]:
     return "failed", "it was never submitted: the submission was interrupted"
 
 
+def _current(record: Record, word: Word) -> bool:
+    """Whether the run's last word is of the attempt that the scheduler speaks of."""
+    return record.attempt >= (word.restarts or 0)
+
+
+def _requeued(word: Word) -> str | None:
+    return f"requeued, attempt {word.restarts}" if word.restarts else None
+
+
 def _waiting(word: Word) -> str | None:
-    again = f"requeued {word.restarts} times" if word.restarts else None
+    again = _requeued(word)
+    if word.reason in _STUCK:
+        return _both(again, f"will not start as it is: {_STUCK[word.reason]} ({word.reason})")
     return _both(again, f"waits for {word.reason}" if word.reason else None)
 
 
 def _active(record: Record, word: Word, now: float) -> tuple[str, str | None]:
-    current = record.attempt >= (word.restarts or 0)
-    if not current:
-        return "running", f"requeued {word.restarts} times"
+    if not _current(record, word):
+        # Its first attempt is being cleared away, or its next has not reported yet.
+        return ("pending" if word.state == "COMPLETING" else "running"), _requeued(word)
     if not record.final:
         return "running", record.message or (None if record.state else "the agents have not reported yet")
     settled = record.state in ("done", "failed")
@@ -241,7 +266,7 @@ def _ended(record: Record, word: Word) -> tuple[str, str | None]:
     said = f"Slurm: {word.state}" + (f" ({word.reason})" if word.reason and word.reason != word.state else "")
     if word.exit_code not in ("", "0:0"):
         said += f", exit code {word.exit_code}"
-    if record.final and record.attempt >= (word.restarts or 0):
+    if record.final and _current(record, word):
         # TERM reaches the agents for several reasons; only Slurm knows which.
         if record.state == "cancelled" and mapped in ("timeout", "preempted"):
             return mapped, said

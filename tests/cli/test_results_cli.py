@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from recipe_toolkit.rundir import RunDir
+from results_support import check_schema, make_folder
+
+
+@pytest.fixture
+def run(recipe, monkeypatch) -> RunDir:
+    folder = make_folder(recipe.folder)
+    monkeypatch.setenv("RECIPE_RUNS", str(folder.root.parent))
+    return folder
+
+
+def test_report_prints_the_table_and_writes_the_page(recipe, run):
+    done = recipe("report", "last")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tiny-2p1d: done, invalid\n")
+    assert "! isl64-osl16-c32" in done.stdout
+    assert done.stderr == f"page: {run.report}\n"
+    page = run.report.read_text()
+    assert "<h1>tiny-2p1d</h1>" in page
+    assert "How it went" in page
+    assert 'href="./bench/isl64-osl16-c1/"' in page
+    # Again, with the page there, which is no part of itself.
+    assert recipe("report", run.id).returncode == 0
+    assert run.report.read_text() == page
+
+
+def test_report_as_json_is_the_results_and_writes_nothing(recipe, run):
+    done = recipe("report", "--json", run.id[:12], str(run.root))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        check_schema(json.loads(line))
+    assert not run.report.exists()
+
+
+def test_report_elsewhere_links_back(recipe, run):
+    done = recipe("report", "last", "-o", "page.html")
+    assert done.returncode == 0, done.stderr
+    assert not run.report.exists()
+    assert f'href="runs/{run.id}/results.json"' in (recipe.folder / "page.html").read_text()
+
+
+def test_report_of_several_runs(recipe, run):
+    done = recipe("report", "last", "last")
+    assert done.stdout.count("tiny-2p1d: done, invalid") == 2
+    usage = recipe("report", "last", "last", "-o", "x.html")
+    assert usage.returncode == 2
+    assert "-o takes the page of one run" in usage.stderr
+
+
+def test_report_of_a_run_that_never_measured(recipe, run):
+    run.results.unlink()
+    run.state.write_text(json.dumps({**json.loads(run.state.read_text()), "state": "failed", "message": "it died"}))
+    done = recipe("report", "last")
+    assert done.returncode == 0, done.stderr
+    assert "no point was measured" in done.stdout
+    assert "it died" in done.stdout
+    assert "No point was measured." in run.report.read_text()
+
+
+@pytest.mark.parametrize("name", ["results.json", "plan.json"])
+def test_report_of_a_broken_run_is_one_message(recipe, run, name):
+    (run.root / name).write_text("{")
+    done = recipe("report", "last")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"{name}: cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["report", "collect"])
+def test_a_run_that_is_not_there(recipe, run, verb):
+    done = recipe(verb, "nothing-like-it")
+    assert done.returncode == 1
+    assert "no run 'nothing-like-it'" in done.stderr
+
+
+def test_report_where_the_page_cannot_be_written(recipe, run):
+    done = recipe("report", "last", "-o", "no/such/folder/page.html")
+    assert done.returncode == 1
+    assert "cannot write the page" in done.stderr
+    assert "hint: name another file with -o" in done.stderr
+    assert done.stdout.startswith("tiny-2p1d: done")
+
+
+def test_collect_copies_beside_and_says_where(recipe, run):
+    done = recipe("collect", "last")
+    assert done.returncode == 0, done.stderr
+    copy = recipe.folder / run.id
+    assert done.stdout == f"{copy}\n"
+    assert "as the run's manifest says" in done.stderr
+    assert "<h1>tiny-2p1d</h1>" in (copy / "report.html").read_text()
+    assert not (copy / "token").exists()
+    assert not run.report.exists()
+    again = recipe("collect", "last")
+    assert again.returncode == 0, again.stderr
+
+
+def test_collect_into_an_archive(recipe, run):
+    done = recipe("collect", "last", "-o", "out/it.tar.gz")
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(recipe.folder / "out" / "it.tar.gz") as tar:
+        names = tar.getnames()
+    assert f"{run.id}/results.json" in names
+    assert f"{run.id}/report.html" in names
+    assert f"{run.id}/token" not in names
+    assert os.listdir(recipe.folder / "out") == ["it.tar.gz"]
+
+
+def test_a_copy_is_a_run_that_can_be_reported_and_collected(recipe, run):
+    assert recipe("collect", "last", "-o", "copy").returncode == 0
+    assert recipe("report", "./copy").stdout.startswith("tiny-2p1d: done, invalid\n")
+    assert recipe("collect", "./copy", "-o", "again").returncode == 0
+
+
+def test_collect_says_what_is_not_as_it_was(recipe, run):
+    run.results.write_text(run.results.read_text().replace("tiny-2p1d", "tiny-3p1d"))
+    run.recipe_lock.unlink()
+    done = recipe("collect", "last")
+    assert done.returncode == 1
+    assert done.stdout == f"{recipe.folder / run.id}\n"
+    assert "changed: results.json" in done.stderr
+    assert "missing: recipe.lock.yaml" in done.stderr
+    assert "2 are not as the run's manifest says" in done.stderr
+
+
+def test_collect_a_run_that_was_killed(recipe, run):
+    run.manifest.unlink()
+    run.results.unlink()
+    run.state.write_text('{"schema": 1, "sta')
+    done = recipe("collect", "last")
+    assert done.returncode == 0, done.stderr
+    assert "the run left no manifest" in done.stderr
+    assert (recipe.folder / run.id / "state.json").is_file()
+
+
+def test_collect_what_cannot_be_reported(recipe, run):
+    run.plan.write_text("{")
+    done = recipe("collect", "last")
+    assert done.returncode == 1
+    assert "no report: " in done.stderr
+    assert "changed: plan.json" in done.stderr
+    assert (recipe.folder / run.id / "results.json").is_file()
+
+
+def test_collect_overwrites_nothing_else(recipe, run):
+    (recipe.folder / "mine").mkdir()
+    (recipe.folder / "mine" / "thesis.tex").write_text("x")
+    done = recipe("collect", "last", "-o", "mine")
+    assert done.returncode == 1
+    assert "is no earlier copy of" in done.stderr
+    assert Path(recipe.folder, "mine", "thesis.tex").read_text() == "x"
+    there = recipe("collect", "last", "-o", str(run.root))
+    assert there.returncode == 1
+    assert "lies in the run's own folder" in there.stderr
