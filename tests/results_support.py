@@ -12,8 +12,10 @@ import jsonschema
 from recipe_toolkit.plan.model import Deadlines as PlanDeadlines
 from recipe_toolkit.plan.model import Gpus, Instance, Node, Plan, Point, Process, Proof
 from recipe_toolkit.results.collect import build_results, point_result
+from recipe_toolkit.results.manifest import write_manifest
 from recipe_toolkit.results.model import PerGpu, PerUser, PointResult, Results, Stat
 from recipe_toolkit.results.pools import PoolGauges, pool_metrics
+from recipe_toolkit.rundir import RunDir, write_json
 
 DATA = Path(__file__).parent / "data"
 SCHEMA = json.loads(
@@ -139,3 +141,25 @@ EVENTS: list[dict[str, Any]] = [
     {"t": 1795970049.0, "event": "phase", "phase": "drain"},
     {"t": 1795970054.0, "event": "run_ended", "state": "done"},
 ]
+
+
+def make_folder(tmp_path: Path) -> RunDir:
+    """The folder of a run that is done, as its lead leaves it."""
+    plan, results = make_run()
+    run = RunDir(tmp_path / "runs" / results.run)
+    for folder in (run.bench("isl64-osl16-c1"), run.job_folder, run.attempt(0).node(0)):
+        folder.mkdir(parents=True)
+    (run.bench("isl64-osl16-c1") / "profile_export_aiperf.json").write_text("{}")
+    run.attempt(0).agent_log(0).write_text("hello\n")
+    run.recipe_lock.write_text("name: tiny\n")
+    run.token.write_text("s3cr3t")
+    write_json(run.plan, plan.to_json())
+    write_json(run.results, results.to_json())
+    write_json(
+        run.job, {"scheduler": "local", "job_id": "1", "host": "node-a", "pid": 0, "start_ticks": 0, "submitted": 0}
+    )
+    state = {"schema": 1, "state": "done", "phase": "end", "attempt": 0, "updated": 1795970054.0, "message": None}
+    write_json(run.state, {**state, "valid": False, "nodes": [], "processes": {}, "points": {}})
+    run.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    write_manifest(run)
+    return run

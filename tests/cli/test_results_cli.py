@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tarfile
 from pathlib import Path
 
@@ -115,7 +114,7 @@ def test_collect_into_an_archive(recipe, run):
     assert f"{run.id}/results.json" in names
     assert f"{run.id}/report.html" in names
     assert f"{run.id}/token" not in names
-    assert os.listdir(recipe.folder / "out") == ["it.tar.gz"]
+    assert [path.name for path in (recipe.folder / "out").iterdir()] == ["it.tar.gz"]
 
 
 def test_a_copy_is_a_run_that_can_be_reported_and_collected(recipe, run):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import tarfile
 from pathlib import Path
@@ -13,29 +12,12 @@ from recipe_toolkit.report.material import material, page, read_events
 from recipe_toolkit.results.gather import gather, verify
 from recipe_toolkit.results.manifest import write_manifest
 from recipe_toolkit.rundir import RunDir, write_json
-from results_support import EVENTS, make_run
+from results_support import EVENTS, make_folder
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     return make_folder(tmp_path)
-
-
-def make_folder(tmp_path: Path) -> RunDir:
-    """The folder of a run that is done, as its lead leaves it."""
-    plan, results = make_run()
-    run = RunDir(tmp_path / "runs" / results.run)
-    for folder in (run.bench("isl64-osl16-c1"), run.job_folder, run.attempt(0).node(0)):
-        folder.mkdir(parents=True)
-    (run.bench("isl64-osl16-c1") / "profile_export_aiperf.json").write_text("{}")
-    run.attempt(0).agent_log(0).write_text("hello\n")
-    run.recipe_lock.write_text("name: tiny\n")
-    run.token.write_text("s3cr3t")
-    write_json(run.plan, plan.to_json())
-    write_json(run.results, results.to_json())
-    run.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
-    write_manifest(run)
-    return run
 
 
 def names(folder: Path) -> list[str]:
@@ -46,10 +28,12 @@ COPIED = [
     "attempts/0/nodes/00/agent.log",
     "bench/isl64-osl16-c1/profile_export_aiperf.json",
     "events.jsonl",
+    "job.json",
     "manifest.json",
     "plan.json",
     "recipe.lock.yaml",
     "results.json",
+    "state.json",
 ]
 
 

@@ -21,7 +21,7 @@ SPECIAL_TOKENS = 2
 LOCAL_PREFILL_TOLERANCE = 0.01
 # vLLM's block on CPU is 128 and none is larger by default; used where the engine does not say.
 _LARGEST_BLOCK = 128
-_PREFIX_HITS_NOTED = 0.01
+_PREFIX_HITS_NOTED = 0.05
 
 
 def judge(plan: Plan, point: Point, result: PointResult) -> list[str]:
