@@ -83,7 +83,7 @@ def _phase_table(found: Sequence[Phase]) -> Markup | None:
         )
         for phase in found
     ]
-    return table("Phases.", [head], rows)
+    return el("div", table("Phases.", [head], rows), class_="narrow")
 
 
 def _event_table(events: Sequence[Mapping[str, Any]]) -> Markup:
