@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
+from pathlib import Path
 
 import click
 
@@ -33,17 +33,22 @@ def await_run(run: RunDir, timeout_s: float | None, *, follow: bool, as_json: bo
     try:
         state = wait_for(run, timeout_s, tick)
     except KeyboardInterrupt:
-        word = shlex.quote(os.path.relpath(run.root) if run.root.parent.name != "runs" else run.id)
-        click.echo(
-            f"\ndetached: the run goes on\n  come back: recipe wait --follow {word}\n  end it:    recipe cancel {word}",
-            err=True,
-        )
-        return 130
+        return say_detached(run)
     if as_json:
         click.echo(json.dumps(state.to_json()))
     else:
         click.echo(summary(state), err=not state.final)
     return state.exit_code
+
+
+def say_detached(run: RunDir) -> int:
+    """Tell how to come back to a run that goes on; returns the exit code of an interruption."""
+    word = shlex.quote(run.id if run.root.parent == Path("runs").absolute() else str(run.root))
+    click.echo(
+        f"\ndetached: the run goes on\n  come back: recipe wait --follow {word}\n  end it:    recipe cancel {word}",
+        err=True,
+    )
+    return 130
 
 
 def summary(state: RunState) -> str:

@@ -24,6 +24,7 @@ def submit_command(
     Prints the run's id. With --wait or --follow the exit code is that of `recipe wait`. Ctrl-C leaves the
     run alone and says how to come back to it.
     """
+    from recipe_toolkit.cli.following import await_run, say_detached
     from recipe_toolkit.cluster_loader import load_cluster
     from recipe_toolkit.plan.build import build_plan
     from recipe_toolkit.recipe_loader import load_recipe
@@ -44,10 +45,11 @@ def submit_command(
         click.echo(submitted.run_id)
         kind = "job" if submitted.scheduler == "slurm" else "process"
         click.echo(f"{kind} {submitted.job_id}, in {submitted.folder}", err=True)
+    if as_json and not (wait or follow):
+        click.echo(json.dumps(submitted.to_json()))
+    run = RunDir(submitted.folder)
+    if submitted.interrupted:
+        return say_detached(run)
     if not (wait or follow):
-        if as_json:
-            click.echo(json.dumps(submitted.to_json()))
         return 0
-    from recipe_toolkit.cli.following import await_run
-
-    return await_run(RunDir(submitted.folder), None, follow=follow, as_json=as_json)
+    return await_run(run, None, follow=follow, as_json=as_json)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,19 +13,22 @@ from typing import TYPE_CHECKING, Any
 from recipe_toolkit.errors import SubmitError
 
 if TYPE_CHECKING:
+    from recipe_toolkit.cluster import Cluster
     from recipe_toolkit.cluster_loader import LoadedCluster
     from recipe_toolkit.plan.model import Plan
     from recipe_toolkit.recipe_loader import LoadedRecipe
+    from recipe_toolkit.rundir import RunDir
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that the scheduler has taken."""
+    """A run that the scheduler has taken. ``interrupted``: Ctrl-C came in the meantime."""
 
     run_id: str
     folder: Path
     job_id: str
     scheduler: str
+    interrupted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -40,7 +47,7 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
     refuses leaves its folder, listed as failed with the scheduler's words.
     """
     # submitit takes longer to import than all else: verbs that do not submit never pay for it.
-    from recipe_toolkit.submit import folder, local, slurm, slurm_commands
+    from recipe_toolkit.submit import folder, slurm, slurm_commands
 
     site = cluster.cluster
     run = folder.new_run(site.runs, plan.name)
@@ -48,13 +55,45 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
         slurm_commands.require_sbatch()
         slurm.script(run, plan, site)
     run = folder.write_run(run, recipe.data, cluster.data, plan)
+    with _uninterrupted() as pressed:
+        job = _launch(run, plan, site)
+        try:
+            folder.write_job(run, job)
+        except OSError as error:
+            raise SubmitError(
+                f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
+                hint=f"`recipe status {run.root}` finds the job all the same",
+            ) from error
+    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, bool(pressed))
+
+
+def _launch(run: RunDir, plan: Plan, site: Cluster) -> dict[str, Any]:
+    """Hand the job to the scheduler; a refusal is written into the run folder too. Raises SubmitError."""
+    from recipe_toolkit.submit import folder, local, slurm
+
     try:
-        job = (slurm if site.scheduler == "slurm" else local).launch(run, plan, site)
+        return slurm.launch(run, plan, site) if site.scheduler == "slurm" else local.launch(run, plan, site)
     except SubmitError as error:
-        folder.write_refusal(run, error.message)
-        raise
-    folder.write_job(run, job)
-    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler)
+        refusal = error
+    except OSError as error:
+        refusal = SubmitError(f"cannot submit: {error}\n  run folder: {run.root}")
+    with contextlib.suppress(OSError):  # the reason may be the file system itself
+        folder.write_refusal(run, refusal.message)
+    raise refusal
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[list[int]]:
+    """Hold Ctrl-C back until the job and the folder know of each other; yields the list of those that came."""
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def dry_run(cluster: LoadedCluster, plan: Plan) -> str:

@@ -75,10 +75,7 @@ def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
         raise SubmitError(f"{str(run.root)!r}: a path with % cannot be used: submitit expands %j and the like in paths")
     executor = TaskExecutor(run.job_folder, python=python_command(cluster))
     executor.update_parameters(**_parameters(plan, cluster))
-    try:
-        job: core.Job[Any] = executor.submit(run_agent, str(run.root))
-    except OSError as error:
-        raise SubmitError(f"cannot start the local controller: {error}\n  run folder: {run.root}") from error
+    job: core.Job[Any] = executor.submit(run_agent, str(run.root))
     return {"scheduler": "local", "job_id": job.job_id, **controller.identify(int(job.job_id))}
 
 

@@ -108,6 +108,7 @@ def _call(argv: Sequence[str], timeout_s: float, cwd: Path | None = None) -> sub
             text=True,
             errors="replace",
             check=False,
+            start_new_session=True,  # the terminal's Ctrl-C must not cut a submission in two
         )
     except FileNotFoundError as error:
         raise SubmitError(f"{argv[0]}: not found on PATH", hint="run this on a login node of the cluster") from error

@@ -1,0 +1,132 @@
+"""recipe submit --cluster local: a job of this machine, which outlives the command and the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_site import LONG, QUICK, small_recipe
+from submit_support import wait_until
+
+RECIPE = Path(sys.executable).with_name("recipe")
+
+
+@pytest.fixture
+def local(recipe):
+    """Submits recipes; what still runs in the end is killed by its session."""
+
+    def submit(what, *words):
+        (recipe.folder / "tiny.yaml").write_text(json.dumps(what))
+        done = recipe("submit", "tiny.yaml", "-c", "local", "--json", *words, SLURM_JOB_ID="1", SLURM_NODEID="5")
+        assert done.returncode == 0, done.stderr
+        return Path(json.loads(done.stdout)["folder"])
+
+    submit.recipe = recipe
+    yield submit
+    for path in recipe.folder.glob("runs/*/job.json"):
+        for pid in session(json.loads(path.read_text())["pid"]):
+            os.kill(pid, signal.SIGKILL)
+
+
+def session(leader: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split() if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if fields and fields[0] not in "ZX" and int(fields[3]) == leader:
+            found.append(int(entry.name))
+    return found
+
+
+def state(run: Path) -> dict:
+    path = run / "state.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def started(run: Path, process: str) -> bool:
+    path = run / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return any(event["event"] == "process_started" and event["process"] == process for event in events)
+
+
+def test_a_run_of_two_local_nodes(local):
+    run = local(small_recipe(QUICK))
+    done = local.recipe("wait", "last", "--json", "--timeout", "2m")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["points"] == {"c0": "done"}
+    assert [node["address"] for node in state(run)["nodes"]] == ["127.0.0.1", "127.0.0.2"]
+    job = json.loads((run / "job.json").read_text())
+    assert set(job) >= {"scheduler", "job_id", "host", "pid", "start_ticks", "submitted"}
+    wait_until(lambda: not session(job["pid"]), what="an end of the controller")
+
+
+def test_the_terminals_ctrl_c_and_its_end_do_not_reach_the_run(local):
+    (local.recipe.folder / "tiny.yaml").write_text(json.dumps(small_recipe(LONG)))
+    process = subprocess.Popen(
+        [RECIPE, "submit", "tiny.yaml", "-c", "local", "--follow"],
+        cwd=local.recipe.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        run = local.recipe.folder / "runs" / process.stdout.readline().strip()
+        wait_until(lambda: started(run, "bench-c0"), 60)
+        # As a terminal does: to the whole foreground group, and then its hang-up.
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert f"recipe wait --follow {run.name}" in err
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGHUP)
+    job = json.loads((run / "job.json").read_text())
+    assert session(job["pid"])
+    assert json.loads(local.recipe("status", "last", "--json").stdout)["state"] == "running"
+    assert local.recipe("cancel", "last").returncode == 0
+    assert local.recipe("wait", "last").returncode == 103
+    assert "it had ended already" in local.recipe("cancel", "last").stdout
+    wait_until(lambda: not session(job["pid"]), what="an end of the controller")
+
+
+def test_the_submitting_command_holds_no_pipe_open(local):
+    """A script that reads the output sees its end while the run goes on."""
+    run = local(small_recipe(LONG))
+    assert state(run).get("state") in (None, "running")
+    assert local.recipe("cancel", "last").returncode == 0
+
+
+def test_the_time_limit_warns_before_it_kills(local):
+    run = local(small_recipe(QUICK, LONG, time_limit="00:00:20"))
+    done = local.recipe("wait", "last", "--timeout", "60")
+    assert done.returncode == 105, done.stdout + done.stderr
+    assert state(run)["points"]["c0"] == "done"
+
+
+def test_a_controller_that_is_killed_is_lost_and_can_still_be_cleared_away(local):
+    run = local(small_recipe(LONG))
+    wait_until(lambda: started(run, "bench-c0"), 60)
+    job = json.loads((run / "job.json").read_text())
+    agents = [pid for pid in session(job["pid"]) if pid != job["pid"]]
+    os.kill(job["pid"], signal.SIGKILL)
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    done = local.recipe("wait", "last")
+    assert done.returncode == 102
+    assert f"process {job['pid']} is gone" in done.stdout
+
+
+def test_a_dry_run_says_what_would_be_started(local):
+    (local.recipe.folder / "tiny.yaml").write_text(json.dumps(small_recipe(nodes=3)))
+    done = local.recipe("submit", "tiny.yaml", "-c", "local", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("submitit.core._submit") == 3
+    assert not (local.recipe.folder / "runs").exists()

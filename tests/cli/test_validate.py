@@ -1,0 +1,195 @@
+"""``recipe validate`` and ``recipe schema`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from recipe_support import GOOD, changed
+
+PROFILE = "schema: 1\nname: site\nscheduler: slurm\nruns: /runs\nmax_nodes: 2\nmodels: {llama: /m/llama}\n"
+
+
+@pytest.fixture
+def files(recipe: Any) -> Any:
+    """Writes files beside where the command runs."""
+
+    def write(**texts: str) -> None:
+        for name, text in texts.items():
+            (recipe.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+    return write
+
+
+def test_one_line_a_good_file(recipe: Any, files: Any) -> None:
+    files(good=GOOD, site=PROFILE)
+    done = recipe("validate", "good.yaml", "site.yaml")
+    assert done.stdout == "good.yaml: ok (good, 2 nodes, 12 gpus)\nsite.yaml: ok (profile site, slurm)\n"
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_all_problems_of_all_files(recipe: Any, files: Any) -> None:
+    files(good=GOOD, one=changed(("tp: 4", "tp: x"), ("isl: 1024", "isl: y")), two="a: [\n")
+    done = recipe("validate", "one.yaml", "good.yaml", "two.yaml", "none.yaml")
+    assert done.stdout.splitlines() == ["good.yaml: ok (good, 2 nodes, 12 gpus)"]
+    assert done.stderr.splitlines() == [
+        "one.yaml:12:41: roles.decode.parallel.tp: 'x' is not an integer",
+        "one.yaml:16:27: benchmarks.0.isl: 'y' is not an integer",
+        "two.yaml:2:1: not YAML: did not find expected node content while parsing a flow node",
+        "none.yaml: cannot be read: no such file or directory",
+        "3 of 4 files refused",
+    ]
+    assert done.returncode == 1
+
+
+def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
+    files(good=GOOD, bad=changed(("connector: nixl", "connector: nixxl")), site=PROFILE)
+    done = recipe("validate", "--json", "good.yaml", "bad.yaml", "site.yaml")
+    good, bad, site = (json.loads(line) for line in done.stdout.splitlines())
+    assert good == {
+        "file": "good.yaml",
+        "kind": "recipe",
+        "ok": True,
+        "name": "good",
+        "nodes": 2,
+        "gpus": 12,
+        "problems": [],
+    }
+    assert bad == {
+        "file": "bad.yaml",
+        "kind": "recipe",
+        "ok": False,
+        "problems": [
+            {
+                "file": "bad.yaml",
+                "line": 13,
+                "column": 26,
+                "field": "kv_transfer.connector",
+                "message": "'nixxl' is not one of nixl, example",
+                "hint": "did you mean `nixl`?",
+                "severity": "error",
+            }
+        ],
+    }
+    assert site["kind"] == "profile"
+    assert (done.stderr, done.returncode) == ("", 1)
+
+
+def test_warnings_refuse_nothing(recipe: Any, files: Any) -> None:
+    files(r=changed(("04:00:00", "04:00")))
+    done = recipe("validate", "r.yaml")
+    assert done.stdout == "r.yaml: ok (good, 2 nodes, 12 gpus)\n"
+    assert done.stderr.startswith("r.yaml:19:13: warning: time_limit: 04:00 is 4 minutes")
+    assert done.returncode == 0
+
+
+def test_a_folder_stands_for_the_recipes_in_it(recipe: Any) -> None:
+    root = recipe.folder / "recipes"
+    for name, text in {
+        "b/good.yaml": GOOD,
+        "a/child.yml": "extends: ../b/good.yaml\nname: child\n",
+        "a/broken.yaml": "schema: 1\nroles: [\n",
+        "clusters/site.yaml": PROFILE,
+        "notes.yaml": "title: x\nschema: 3\n",
+        "other.yaml": "a: [\n",
+        "data.json": "{}",
+        ".hidden/r.yaml": "schema: 1\nroles: {}\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    done = recipe("validate", "recipes")
+    assert done.stdout.splitlines() == [
+        "recipes/a/child.yml: ok (child, 2 nodes, 12 gpus)",
+        "recipes/b/good.yaml: ok (good, 2 nodes, 12 gpus)",
+        "recipes/clusters/site.yaml: ok (profile site, slurm)",
+    ]
+    assert done.stderr.splitlines() == [
+        "recipes/a/broken.yaml:3:1: not YAML: did not find expected node content while parsing a flow node",
+        "1 of 4 files refused",
+    ]
+    assert done.returncode == 1
+
+
+def test_a_folder_without_recipes(recipe: Any) -> None:
+    (recipe.folder / "empty").mkdir()
+    done = recipe("validate", "empty")
+    assert done.stderr == (
+        "empty: no recipe in this folder\n  hint: recipes are *.yaml with `schema` and `roles`, or `extends`\n"
+    )
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"\x7fELF\x02\x01\x00", "f.yaml:1:1: character '\\x7f' is not text"),
+        (b"a: \xff\n", "f.yaml:1:4: byte 0xff is not UTF-8 text"),
+        (b"", "f.yaml:1:1: is empty"),
+        (b"just text", "f.yaml:1:1: holds 'just text', not a mapping"),
+        (b"\xff\xfea\x00:\x00", "f.yaml:1:1: byte 0xff is not UTF-8 text"),
+    ],
+)
+def test_files_that_are_no_recipes(recipe: Any, raw: bytes, message: str) -> None:
+    (recipe.folder / "f.yaml").write_bytes(raw)
+    done = recipe("validate", "f.yaml")
+    assert (done.stdout, done.stderr, done.returncode) == ("", f"{message}\n", 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(recipe: Any, files: Any) -> None:
+    files(r=GOOD)
+    (recipe.folder / "r.yaml").chmod(0)
+    assert recipe("validate", "r.yaml").stderr == "r.yaml: cannot be read: permission denied\n"
+
+
+def test_against_a_profile(recipe: Any, files: Any) -> None:
+    files(
+        r=changed(("instances: 2, parallel: {tp: 2}", "instances: 16, parallel: {tp: 2}")),
+        site=PROFILE,
+        alias=changed(("path: /models/llama", "path: lama")),
+    )
+    assert recipe("validate", "r.yaml").stdout == "r.yaml: ok (good, 5 nodes, 40 gpus)\n"
+    done = recipe("validate", "r.yaml", "alias.yaml", "-c", "./site.yaml")
+    assert done.stdout == ""
+    assert "r.yaml" in done.stderr
+    assert "5 nodes" in done.stderr
+    assert "max_nodes" in done.stderr
+    assert "alias.yaml:3:15: model.path:" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_profile_that_is_not_there(recipe: Any, files: Any) -> None:
+    files(r=GOOD)
+    done = recipe("validate", "r.yaml", "-c", "nowhere")
+    assert "no profile 'nowhere'" in done.stderr
+    assert (done.stdout, done.returncode) == ("", 1)
+
+
+def test_sets_are_applied_to_every_recipe(recipe: Any, files: Any) -> None:
+    files(one=GOOD, two=changed(("name: good", "name: two")), site=PROFILE)
+    done = recipe("validate", "--set", "roles.prefill.instances=4", "one.yaml", "two.yaml", "site.yaml")
+    assert done.stdout.splitlines() == [
+        "one.yaml: ok (good, 2 nodes, 16 gpus)",
+        "two.yaml: ok (two, 2 nodes, 16 gpus)",
+        "site.yaml: ok (profile site, slurm)",
+    ]
+    done = recipe("validate", "--set", "roles.prefil.instances=4", "one.yaml")
+    assert done.stderr == (
+        "--set roles.prefil.instances=4: roles.prefil: unknown key\n  hint: did you mean `prefill`?\n"
+    )
+
+
+def test_usage(recipe: Any) -> None:
+    assert recipe("validate").returncode == 2
+    assert recipe("schema", "nothing").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["recipe", "cluster", "plan", "results"])
+def test_schemas_are_printed_whole(recipe: Any, name: str) -> None:
+    done = recipe("schema", name)
+    schema = json.loads(done.stdout)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert done.returncode == 0
