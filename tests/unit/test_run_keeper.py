@@ -163,6 +163,52 @@ def test_signals_to_the_keeper_do_nothing(tmp_path: Path) -> None:
     under_loop(work)
 
 
+@pytest.mark.parametrize("killed", ["nothing", "keeper", "agent"])
+def test_the_clean_up_is_run_whoever_ends_it(tmp_path: Path, killed: str) -> None:
+    """As for a container, which a daemon keeps running when the program that asked for it is killed."""
+    mark = tmp_path / "cleaned"
+    code = f"""
+import asyncio, os, signal, sys
+from pathlib import Path
+from recipe_toolkit.run import process
+async def main():
+    process.become_subreaper()
+    sleep = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"]
+    folder = Path({str(tmp_path)!r})
+    spec = process.Spec("p", sleep, dict(os.environ), folder / "p.log", folder, ["touch", {str(mark)!r}])
+    child = process.start(spec)
+    await child.started()
+    while "up" not in child.tail():
+        await asyncio.sleep(0.01)
+    if {killed!r} == "agent":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif {killed!r} == "keeper":
+        os.kill(child.keeper_pid, signal.SIGKILL)
+    else:
+        child.stop(5.0)
+    await child.gone
+    assert child.unclean is None
+    assert os.path.exists({str(mark)!r})
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    assert done.returncode == (-signal.SIGKILL if killed == "agent" else 0)
+    eventually(mark.exists)
+
+
+@pytest.mark.parametrize(
+    ("cleanup", "text"), [(["false"], "false ended with 1"), (["/no/x"], "/no/x ended with 127 2 No")]
+)
+def test_a_clean_up_that_fails_is_told(tmp_path: Path, cleanup: list[str], text: str) -> None:
+    async def work() -> None:
+        child = process.start(process.Spec("p", ["true"], dict(os.environ), tmp_path / "p.log", tmp_path, cleanup))
+        assert await child.exited == 0
+        await child.gone
+        assert text in str(child.unclean)
+
+    under_loop(work)
+
+
 @pytest.mark.parametrize(("argv", "text"), [("/no/such/file", "2 No such file"), ("/etc/passwd", "13 Permission")])
 def test_what_cannot_be_executed(tmp_path: Path, argv: str, text: str) -> None:
     async def work() -> None:

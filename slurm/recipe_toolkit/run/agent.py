@@ -19,6 +19,7 @@ from recipe_toolkit.plan.model import Plan, plan_from_json
 from recipe_toolkit.run import control, environment, facts, logs, process, procfs
 from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
+from recipe_toolkit.run.keeper import CLEANUP_S
 from recipe_toolkit.run.ports import PortBook
 from recipe_toolkit.run.tasks import cancel, race
 from recipe_toolkit.rundir import AttemptDir, RunDir, read_json, write_json
@@ -265,7 +266,7 @@ class Agent:
         return {"ports": self._ports.reserve(blocks)}
 
     async def _do_start(
-        self, name: str, argv: list[str], env: dict[str, str], unset: list[str], cwd: str | None
+        self, name: str, argv: list[str], env: dict[str, str], unset: list[str], cwd: str | None, cleanup: list[str]
     ) -> Message:
         old = self._children.get(name)
         if old is not None and not old.gone.done():
@@ -276,6 +277,7 @@ class Agent:
             env=environment.child_environment(os.environ, env, unset),
             log=self._attempt.process_log(self._where.index, name),
             cwd=Path(cwd) if cwd else self._folder,
+            cleanup=cleanup,
         )
         child = process.start(spec)
         self._children[name] = child
@@ -321,9 +323,13 @@ class Agent:
             child.stop(grace)
         waiting = [child.gone for child in chosen]
         if waiting:
-            await asyncio.wait(waiting, timeout=grace + _KILLED_S)
+            extra = CLEANUP_S if any(child.spec.cleanup for child in chosen) else 0.0
+            await asyncio.wait(waiting, timeout=grace + _KILLED_S + extra)
         left = {child.name: child.left or [item.pid for item in child.tree()] for child in chosen}
-        return {"left": {name: pids for name, pids in left.items() if pids}}
+        return {
+            "left": {name: pids for name, pids in left.items() if pids},
+            "unclean": {child.name: child.unclean for child in chosen if child.unclean},
+        }
 
     async def _do_end(self, state: str, message: str | None) -> None:
         log.info("the run ended: %s %s", state, message or "")

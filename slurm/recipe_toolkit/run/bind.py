@@ -9,7 +9,7 @@ from typing import Any
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Process
-from recipe_toolkit.plan.values import Bindings, NodeBinding
+from recipe_toolkit.plan.values import Bindings, NodeBinding, resolve
 from recipe_toolkit.run import facts
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.tasks import together
@@ -63,6 +63,7 @@ def _node(found: dict[str, Any]) -> NodeBinding:
         python=found["python"],
         devices=tuple(found["devices"]),
         programs={name: path for name, path in found["programs"].items() if path},
+        package=found["toolkit_path"],
     )
 
 
@@ -88,6 +89,7 @@ def _bound_json(context: Context) -> dict[str, Any]:
             name: {
                 "node": every[name].node,
                 "argv": list(bound.argv),
+                "cleanup": [resolve(value, context.bindings, every[name].node) for value in every[name].cleanup],
                 "env": dict(bound.env),
                 "unset": list(every[name].unset),
                 "ports": {key: list(value) for key, value in bound.ports.items()},

@@ -42,6 +42,8 @@ async def drain(context: Context, budget: float, hurry: asyncio.Event) -> list[s
             continue
         for name, pids in reply["left"].items():
             survivors.append(f"{name} on {context.node_label(index)} (pid {', '.join(map(str, pids))})")
+        for name, how in reply["unclean"].items():
+            survivors.append(f"what {name} on {context.node_label(index)} left ({how})")
     for view in context.fleet.processes.values():
         if view.state in ("starting", "ready", "running"):
             # Its node is lost, so nobody has told; its agent, or its keeper, kills it.

@@ -33,7 +33,7 @@ def programs(plan: Plan, node: int) -> dict[str, str | None]:
     """Where each program that the node's processes need is; None if it is nowhere."""
     names: set[str] = set()
     for process in on_node(plan, node):
-        names.update(_programs([*process.argv, *process.env.values()]))
+        names.update(_programs([*process.argv, *process.cleanup, *process.env.values()]))
     return {name: _locate(name) for name in sorted(names)}
 
 

@@ -235,13 +235,23 @@ class Fleet:
         env: Mapping[str, str],
         unset: list[str],
         cwd: str | None = None,
+        cleanup: list[str] | None = None,
     ) -> None:
         """Have a program started. Raises RunError if it cannot be executed."""
         view.state, view.pid, view.exit_code, view.signs, view.last = "starting", None, None, (), {}
         view.moved = time.monotonic()
         view.ended.clear()
         try:
-            reply = await self.call(view.node, "start", name=view.name, argv=argv, env=dict(env), unset=unset, cwd=cwd)
+            reply = await self.call(
+                view.node,
+                "start",
+                name=view.name,
+                argv=argv,
+                env=dict(env),
+                unset=unset,
+                cwd=cwd,
+                cleanup=cleanup or [],
+            )
         except RunError:
             view.state = "exited"
             raise

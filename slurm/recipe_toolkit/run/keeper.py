@@ -3,12 +3,16 @@
 Run as a file by the agent, with Python's ``-I -S``, so that nothing but the standard library's
 core is imported and it starts in some 20 ms::
 
-    python -I -S keeper.py STATUS_FD GRACE_S -- ARGV...
+    python -I -S keeper.py STATUS_FD GRACE_S N CLEANUP_1 ... CLEANUP_N ARGV...
+
+The N words after the grace are a command that is run when nothing is left of the program, whoever
+ended it: a container is no descendant of the program that asked a daemon for it.
 
 stdin is a pipe from the agent: ``stop SECONDS`` asks for the end of the program, ``kill`` for the
 end at once, and its end of file means that the agent is gone. On STATUS_FD the keeper writes a line
-each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal) and
-``left N`` (processes of the tree that could not be killed). Its own exit code is the program's.
+each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal), ``left N...``
+(processes of the tree that could not be killed) and ``cleanup CODE``. Its own exit code is the
+program's.
 
 The keeper is a subreaper: whatever the program starts stays below it, also after ``setsid`` and
 double forks, and is found in /proc. If the keeper itself is killed, the kernel kills the program
@@ -27,6 +31,7 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_ROUNDS_S = 5.0
+CLEANUP_S = 20.0
 SHIELDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
@@ -89,20 +94,40 @@ class Keeper:
 
     def start(self, argv: list[str]) -> bool:
         """Fork and execute the program; False if it could not be executed."""
+        self.pid, failure = self.spawn(argv)
+        if failure:
+            os.waitpid(self.pid, 0)
+            self.report(f"error {failure}")
+            return False
+        self.report(f"pid {self.pid}")
+        return True
+
+    def spawn(self, argv: list[str]) -> tuple[int, str]:
+        """Fork and execute: the pid, and what was wrong if it could not be executed."""
         read_end, write_end = os.pipe()
         parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
+        pid = os.fork()
+        if pid == 0:
             self.become(argv, write_end, parent)
         os.close(write_end)
         failure = os.read(read_end, 4096)
         os.close(read_end)
-        if failure:
-            os.waitpid(self.pid, 0)
-            self.report("error " + failure.decode("utf-8", "replace"))
-            return False
-        self.report(f"pid {self.pid}")
-        return True
+        return pid, failure.decode("utf-8", "replace")
+
+    def clean(self, argv: list[str]) -> None:
+        """Run the clean-up command, within its time, and report its end."""
+        pid, failure = self.spawn(argv)
+        limit = time.monotonic() + CLEANUP_S
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > limit:
+                for left in tree(os.getpid()):
+                    send(left, signal.SIGKILL)
+            time.sleep(0.01)
+        code = os.waitstatus_to_exitcode(status)
+        self.report(f"cleanup {code} {failure}".rstrip())
 
     def become(self, argv: list[str], write_end: int, parent: int) -> None:
         """In the child: turn into the program; never returns."""
@@ -212,12 +237,15 @@ def main(arguments: list[str]) -> int:
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    status, grace = int(arguments[0]), float(arguments[1])
+    status, grace, count = int(arguments[0]), float(arguments[1]), int(arguments[2])
+    cleanup, argv = arguments[3 : 3 + count], arguments[3 + count :]
     os.set_inheritable(status, False)
     keeper = Keeper(status, grace)
-    if not keeper.start(arguments[3:]):
+    if not keeper.start(argv):
         return 127
     code = keeper.run(read_end)
+    if cleanup:
+        keeper.clean(cleanup)
     return 128 - code if code < 0 else code
 
 

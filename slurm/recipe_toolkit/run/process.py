@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -26,13 +27,14 @@ ORPHAN_GRACE_S = 5.0  # for a program whose agent is gone
 
 @dataclass(frozen=True)
 class Spec:
-    """What to start: the whole environment is given."""
+    """What to start: the whole environment is given. ``cleanup`` is run when nothing is left of the program."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str]
     log: Path
     cwd: Path
+    cleanup: Sequence[str] = ()
 
 
 class Child:
@@ -44,6 +46,7 @@ class Child:
         self.name = spec.name
         self.pid: int | None = None
         self.left: list[int] = []
+        self.unclean: str | None = None  # how the clean-up failed
         self.exited: asyncio.Future[int] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self._started: asyncio.Future[str | None] = loop.create_future()
@@ -119,6 +122,8 @@ class Child:
                 _settle(self.exited, int(rest))
             elif word == "left":
                 self.left = [int(pid) for pid in rest.split()]
+            elif word == "cleanup" and rest != "0":
+                self.unclean = f"{' '.join(self.spec.cleanup)} ended with {rest}"
 
     def _end(self) -> None:
         """The keeper has ended: by itself, or killed before its program."""
@@ -131,7 +136,23 @@ class Child:
         _settle(self.exited, code)
         if code < 0 and self.pid is not None:
             self.left = kill_orphans()
+            if self.spec.cleanup:
+                self._clean()
+                return
         _settle(self.gone, None)
+
+    def _clean(self) -> None:
+        """What the keeper would have done: its clean-up, below a keeper of its own."""
+        spec = dataclasses.replace(self.spec, argv=self.spec.cleanup, cleanup=())
+        cleaner = start(spec)
+
+        def ended(_: asyncio.Future[None]) -> None:
+            code = cleaner.exited.result()
+            self.unclean = f"{' '.join(spec.argv)} ended with {code}" if code else None
+            _settle(self.gone, None)
+
+        cleaner.gone.add_done_callback(ended)
+        asyncio.get_running_loop().call_later(keeper.CLEANUP_S, cleaner.stop, 0)
 
 
 def _settle(future: asyncio.Future[T], value: T) -> None:
@@ -150,12 +171,13 @@ _keepers: set[int] = set()
 def start(spec: Spec) -> Child:
     """Start a keeper for the program; needs a running loop. Raises RunError, OSError."""
     read_end, write_end = os.pipe()
+    # -I -S: nothing of the program's environment (PYTHONPATH, .pth files) reaches the keeper.
+    command = [sys.executable, "-I", "-S", str(_KEEPER), str(write_end), str(ORPHAN_GRACE_S), str(len(spec.cleanup))]
     try:
         with spec.log.open("ab") as log:
             log_start = log.tell()
-            # -I -S: nothing of the program's environment (PYTHONPATH, .pth files) reaches the keeper.
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER), str(write_end), str(ORPHAN_GRACE_S), "--", *spec.argv],
+                [*command, *spec.cleanup, *spec.argv],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -195,7 +195,7 @@ async def _rank(context: Context, group: Group, target: Target) -> None:
     view = context.view(target.process)
     body = {"model": context.plan.served_name, "prompt": "ready", "max_tokens": 1, "temperature": 0}
     label = str(target)
-    group.missing[label] = "has not been asked yet"
+    group.missing[label] = "no answer yet to a request for one token"
     while True:
         problem = await _one_token(context, target, body)
         if isinstance(problem, RunError):
@@ -241,16 +241,19 @@ async def _deadline(context: Context, groups: Sequence[Group]) -> None:
 
 
 async def _stall(context: Context, groups: Sequence[Group]) -> None:
+    """Raise when all of a group stands still: one that waits for the others of its group is idle with good reason."""
     stall = context.plan.deadlines.stall
     while True:
         await asyncio.sleep(min(1.0, stall / 4))
         for group in groups:
-            for process in () if group.done else group.processes:
-                view = context.view(process.name)
-                still = time.monotonic() - view.moved
-                if view.pid is not None and view.exit_code is None and still > stall:
-                    what = f"shows no sign of life for {still:.0f} s (log, CPU time and I/O stand still)"
-                    raise context.failure("ready", view, what, *await context.tail(view.name))
+            views = [context.view(process.name) for process in group.processes]
+            if group.done or any(view.pid is None or view.exit_code is not None for view in views):
+                continue
+            still = time.monotonic() - max(view.moved for view in views)
+            if still > stall:
+                view = min(views, key=lambda item: item.moved)
+                what = f"shows no sign of life for {still:.0f} s (log, CPU time and I/O stand still)"
+                raise context.failure("ready", view, what, *await context.tail(view.name))
 
 
 async def _progress(context: Context, groups: Sequence[Group]) -> None:
