@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recipe_support import GOOD, changed, said
-from recipe_toolkit import sim_options
+from recipe_toolkit import schema_check, sim_options
+from recipe_toolkit.cluster_loader import load_cluster
 from recipe_toolkit.document import dump_yaml
 from recipe_toolkit.durations import format_time_limit, parse_duration, parse_time_limit
 from recipe_toolkit.errors import InputError, Problem
@@ -617,6 +618,15 @@ def test_no_text_makes_it_stumble(tmp_path: Path, data: st.DataObject) -> None:
         assert load_recipe(write(tmp_path, lock=dump_yaml(loaded.data))).recipe == loaded.recipe
 
 
+def test_the_quick_yes_knows_every_keyword_of_the_schemas(tmp_path: Path) -> None:
+    assert accepts("recipe", load_recipe(write(tmp_path, r=GOOD)).data)
+    assert accepts("cluster", load_cluster("local").data)
+
+
+def accepts(name: str, data: Any) -> bool:
+    return schema_check._acceptor(name).accepts(data)
+
+
 _VALUES = st.sampled_from(
     [None, True, 0, -1, 2, 3.5, 1e9, "", "x", "0", [], [1], ["a"], {}, {"a": 1}, {"tp": 3}, [None], [[]]]
 )
@@ -640,6 +650,8 @@ def test_no_value_makes_it_stumble(tmp_path: Path, data: st.DataObject) -> None:
         if data.draw(st.booleans()) and isinstance(holder, dict):
             path = (*path[:-1], data.draw(st.sampled_from(["tp", "extends", "isl", "x", "", "requests", "serve"])))
         holder[path[-1]] = copy.deepcopy(data.draw(_VALUES))
+    # The quick yes is never wrong.
+    assert not (accepts("recipe", recipe) and list(schema_check._validator("recipe").iter_errors(recipe)))
     loaded = attempt(write(tmp_path, r=dump_yaml(recipe)))
     if isinstance(loaded, InputError):
         assert loaded.problems

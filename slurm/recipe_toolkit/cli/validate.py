@@ -10,13 +10,17 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml, read_text
 from recipe_toolkit.errors import InputError, Problem, RecipeError
+from recipe_toolkit.plan.build import build_plan
+from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
 from recipe_toolkit.schema_check import SCHEMAS
 
 _SUFFIXES = (".yaml", ".yml")
+_RECIPES = "recipes are *.yaml with `schema` and `roles`, or `extends`"
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,7 @@ def _verdicts(path: Path, cluster: LoadedCluster | None, sets: Sequence[str]) ->
             found = True
             yield _verdict(file, kind, cluster, sets)
     if not found:
-        problem = Problem(
-            str(path), 0, 0, "", "no recipe in this folder", "recipes are *.yaml with `roles` or `extends`"
-        )
+        problem = Problem(str(path), 0, 0, "", "no recipe in this folder", _RECIPES)
         yield _Verdict(str(path), "recipe", None, [problem])
 
 
@@ -125,7 +127,18 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
 
 
 def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, object]:
-    return {"name": loaded.recipe.name}
+    try:
+        plan = build_plan(loaded.recipe, cluster.cluster if cluster else _any_site(loaded.recipe))
+    except InputError as error:
+        # The plan knows fields, not files.
+        raise InputError([loaded.place(problem) if problem.field else problem for problem in error.problems]) from error
+    return {"name": plan.name, "nodes": len(plan.nodes), "gpus": plan.gpus.working}
+
+
+def _any_site(recipe: Recipe) -> Cluster:
+    """A site that has what the recipe names, so that it can be planned without a profile."""
+    named = [path for path in (recipe.model.path, recipe.model.tokenizer) if path and not path.startswith(("/", "hf:"))]
+    return Cluster(name="any", scheduler="slurm", runs="/", models={alias: f"/{alias}" for alias in named})
 
 
 @click.command("schema")
