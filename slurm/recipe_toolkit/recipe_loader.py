@@ -33,8 +33,8 @@ class LoadedRecipe:
 
     def place(self, problem: Problem) -> Problem:
         """A problem that knows only its field, with the file, line and column of that field."""
-        path = _path_of(problem.field, self.document)
-        place = self.document.locate(path)
+        path, value = _find(problem.field, self.document)
+        place = self.document.locate(path, key=isinstance(value, (dict, list)))
         return Problem(*place, problem.field, problem.message, problem.hint, problem.warning)
 
 
@@ -66,8 +66,8 @@ def _time_limit_warning(data: dict[str, Any]) -> Iterator[Fault]:
         yield Fault(("time_limit",), *said, warning=True)
 
 
-def _path_of(field: str, document: Document) -> FieldPath:
-    """The path that a dotted field means, as far as the document has it."""
+def _find(field: str, document: Document) -> tuple[FieldPath, Any]:
+    """The path that a dotted field means, as far as the document has it, and what stands there."""
     path: FieldPath = ()
     holder: Any = document.data
     parts = field.split(".") if field else []
@@ -77,8 +77,8 @@ def _path_of(field: str, document: Document) -> FieldPath:
         elif isinstance(holder, dict):
             rest = ".".join(parts[index:]).strip('"')
             if rest in holder:
-                return (*path, rest)
+                return (*path, rest), holder[rest]
             path, holder = (*path, part), holder.get(part)
         else:
             break
-    return path
+    return path, holder

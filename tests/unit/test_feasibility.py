@@ -173,6 +173,17 @@ PAIR = [
         ],
     ),
     (
+        [
+            ("{connector: nixl}", "{connector: example, extra: {shared_storage_path: /x}}"),
+            ("tp: 2}", "tp: 1}"),
+            ("tp: 4", "tp: 1"),
+        ],
+        [
+            "r.yaml:13:43: kv_transfer.extra.shared_storage_path: cannot be set: the files lie in the run folder\n"
+            "  hint: leave it out"
+        ],
+    ),
+    (
         [("gpu: H200,", "device: cpu,"), ("{connector: nixl}", "{connector: nixl, buffer_device: cuda}")],
         ["r.yaml:13:47: kv_transfer.buffer_device: cuda buffers on device cpu\n  hint: buffer_device: cpu"],
     ),
@@ -308,18 +319,23 @@ BENCHMARKS = [
         "r.yaml:18:5: benchmarks.2.name: command is also the name of benchmarks.1\n  hint: give each a name of its own",
     ),
     (
+        ("timeout: 30m", "name: aiperf-1024x128-c8"),
+        "r.yaml:17:59: benchmarks.1.name: aiperf-1024x128-c8 is also the name of a point of benchmarks.0\n"
+        "  hint: give each a name of its own",
+    ),
+    (
         ("[my-bench, --quick]", '[""]'),
         "r.yaml:17:33: benchmarks.1.command.0: is empty: the first item is the program",
     ),
     (
         ("[my-bench, --quick]", "[my-bench, --url, '{url}/v1']"),
         "r.yaml:17:50: warning: benchmarks.1.command.2: {url} is passed on as it stands\n"
-        "  hint: no shell reads the command and nothing is filled in; its environment says where to send requests",
+        "  hint: no shell reads the command; RECIPE_URL, RECIPE_MODEL and RECIPE_ARTIFACTS are in its environment",
     ),
     (
         ("[my-bench, --quick]", "[my-bench, $URL]"),
         "r.yaml:17:43: warning: benchmarks.1.command.1: $URL is passed on as it stands\n"
-        "  hint: no shell reads the command and nothing is filled in; its environment says where to send requests",
+        "  hint: no shell reads the command; RECIPE_URL, RECIPE_MODEL and RECIPE_ARTIFACTS are in its environment",
     ),
     (
         ("requests_per_concurrency: 10", 'requests_per_concurrency: 10, env: {HF_HUB_OFFLINE: "1"}'),

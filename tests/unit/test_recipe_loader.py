@@ -263,12 +263,12 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
         ("instances: 2", "instances: many"),
         ("gpus_per_node: 8", "gpus_per_node: 6"),
         ("requests_per_concurrency: 10", "requests: ten"),
-        ('OMP_NUM_THREADS: "1"', 'VLLM_PORT: "1"'),
+        ('OMP_NUM_THREADS: "1"', 'VLLM_HOST_IP: "1"'),
     )
     found = [line.split("\n")[0] for line in said(tmp_path, text)]
     assert found == [
         "r.yaml:3:1: key `name` stands twice; first in line 2",
-        "r.yaml:9:9: engine.env.VLLM_PORT: cannot be set: ports are reserved on each node when the run begins",
+        "r.yaml:9:9: engine.env.VLLM_HOST_IP: cannot be set: each process is given its own node's address",
         "r.yaml:12:24: roles.prefill.instances: 'many' is not an integer",
         "r.yaml:13:41: roles.decode.parallel.tp: a replica of tp 4 x pp 1 = 4 GPUs does not divide a node of 6 GPUs",
         "r.yaml:17:74: benchmarks.0.requests: 'ten' is not an integer",

@@ -130,8 +130,9 @@ def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, obj
     try:
         plan = build_plan(loaded.recipe, cluster.cluster if cluster else _any_site(loaded.recipe))
     except InputError as error:
-        # The plan knows fields, not files.
-        raise InputError([loaded.place(problem) if problem.field else problem for problem in error.problems]) from error
+        # The plan knows the recipe's fields, not where they stand.
+        placed = [loaded.place(item) if item.file == "recipe" else item for item in error.problems]
+        raise InputError(placed) from error
     return {"name": plan.name, "nodes": len(plan.nodes), "gpus": plan.gpus.working}
 
 

@@ -59,7 +59,7 @@ def _check_command(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     for index, word in enumerate(benchmark.command):
         left = None if shell else _LEFTOVER.search(word)
         if left:
-            hint = "no shell reads the command and nothing is filled in; its environment says where to send requests"
+            hint = "no shell reads the command; RECIPE_URL, RECIPE_MODEL and RECIPE_ARTIFACTS are in its environment"
             yield Fault((*at, "command", index), f"{left.group()} is passed on as it stands", hint, warning=True)
 
 
@@ -93,10 +93,23 @@ def human_integer(value: Any) -> int | None:
 
 
 def check_names(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
-    """Whether each benchmark has a name of its own: results are filed under it."""
+    """Whether each benchmark and each of its points has a name of its own: results are filed under it."""
     first: dict[str, int] = {}
+    points: dict[str, int] = {}
     for index, benchmark in enumerate(benchmarks):
-        if benchmark.name in first:
-            message = f"{benchmark.name} is also the name of benchmarks.{first[benchmark.name]}"
-            yield Fault(("benchmarks", index, "name"), message, "give each a name of its own")
-        first.setdefault(benchmark.name, index)
+        other = first.setdefault(benchmark.name, index)
+        clash = next((name for name in _points(benchmark) if points.setdefault(name, index) != index), None)
+        hint = "give each a name of its own"
+        if other != index:
+            message = f"{benchmark.name} is also the name of benchmarks.{other}"
+            yield Fault(("benchmarks", index, "name"), message, hint)
+        elif clash is not None:
+            message = f"{clash} is also the name of a point of benchmarks.{points[clash]}"
+            yield Fault(("benchmarks", index, "name"), message, hint)
+
+
+def _points(benchmark: Benchmark) -> Iterator[str]:
+    if benchmark.client == "command":
+        yield benchmark.name
+    yield from (f"{benchmark.name}-c{concurrency}" for concurrency in benchmark.concurrency)
+    yield from (f"{benchmark.name}-r{rate:g}" for rate in benchmark.request_rate)

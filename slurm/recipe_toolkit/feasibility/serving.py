@@ -131,6 +131,9 @@ def check_kv_transfer(recipe: Recipe) -> Iterator[Fault]:
         yield Fault((*at, "buffer_device"), f"{kv.buffer_device} buffers on device cpu", "buffer_device: cpu")
     if kv.connector == "example":
         yield from _check_example(recipe)
+        if "shared_storage_path" in kv.extra:
+            message = "cannot be set: the files lie in the run folder"
+            yield Fault((*at, "extra", "shared_storage_path"), message, "leave it out", key=True)
 
 
 def _check_example(recipe: Recipe) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ _RANKS = "the plan places the ranks; sizes stand in roles.ROLE.parallel"
 
 RESERVED = {
     "CUDA_VISIBLE_DEVICES": _DEVICES,
+    "CUDA_DEVICE_ORDER": _DEVICES,
     "NVIDIA_VISIBLE_DEVICES": _DEVICES,
     "HIP_VISIBLE_DEVICES": _DEVICES,
     "ROCR_VISIBLE_DEVICES": _DEVICES,
@@ -22,7 +23,7 @@ RESERVED = {
     "VLLM_HOST_IP": _ADDRESS,
     "VLLM_NIXL_SIDE_CHANNEL_HOST": _ADDRESS,
     "VLLM_NIXL_SIDE_CHANNEL_PORT": _PORTS,
-    "VLLM_PORT": _PORTS,
+    "VLLM_PORT": "ranks that start together would find the same ports free, one after the other",
     "MASTER_ADDR": _ADDRESS,
     "MASTER_PORT": _PORTS,
     "VLLM_DP_RANK": _RANKS,
