@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import socket
 import subprocess
@@ -20,11 +21,13 @@ import pytest
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.plan.values import Join, Json, Program
-from recipe_toolkit.run import environment, facts, http, launch, logs, procfs
+from recipe_toolkit.run import environment, facts, handle, http, launch, logs, procfs
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.environment import Place
+from recipe_toolkit.run.journal import Journal
 from recipe_toolkit.run.ports import PortBook, port_range
 from recipe_toolkit.run.prove import choose_pairs, fresh_prompt
+from recipe_toolkit.rundir import RunDir
 from runkit import engine, plan
 
 # --- ports
@@ -100,6 +103,20 @@ def test_who_owns_a_port(address: str) -> None:
         assert procfs.owner(port) == os.getpid()
     assert procfs.listeners(port) == {}
     assert procfs.owner(port) is None
+
+
+def test_the_processes_of_a_container(tmp_path: Path) -> None:
+    """A container's processes are found through its runtime: here one that says who it is."""
+    runtime = tmp_path / "docker"
+    runtime.write_text(
+        f'#!/bin/sh\n[ "$*" = "inspect --format {{{{.State.Pid}}}} run-1-serve-0" ] && echo {os.getpid()}\n'
+    )
+    runtime.chmod(0o755)
+    cleanup = [str(runtime), "rm", "--force", "--volumes", "run-1-serve-0"]
+    assert handle.container_pids(cleanup)[0] == os.getpid()
+    assert handle.container_pids([*cleanup[:-1], "another"]) == []
+    assert handle.container_pids(["/no/such/runtime", "rm", "x"]) == []
+    assert handle.container_pids([]) == []
 
 
 def test_descendants_and_activity() -> None:
@@ -309,6 +326,22 @@ def test_facts_that_disagree(tmp_path: Path) -> None:
     assert facts.disagreements(what, {0: a, 1: b}) == []
     problems = facts.disagreements(what, {0: a, 1: {**b, "toolkit": "2", "driver": "9"}})
     assert [text for text, _ in problems] == ["the nodes disagree on toolkit: 1 on node 0 (n1); 2 on node 1 (n2)"]
+
+
+# --- the journal
+
+
+def test_the_journal_goes_on_when_a_file_cannot_be_written(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.events.mkdir()  # nothing can be appended to it
+    journal = Journal(run, 0)
+    journal.event("x")
+    journal.update(phase="ready")
+    journal.update(phase="prove")
+    with pytest.raises(IsADirectoryError):
+        journal.close()
+    state = json.loads(run.state.read_text())
+    assert (state["phase"], state["state"], state["schema"]) == ("prove", "running", 1)
 
 
 # --- what the phases decide

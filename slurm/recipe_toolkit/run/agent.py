@@ -303,7 +303,10 @@ class Agent:
         )
 
     async def _do_owns(self, name: str, port: int) -> Message:
-        child = self._children[name]
+        return await asyncio.get_running_loop().run_in_executor(None, self._owner, self._children[name], port)
+
+    @staticmethod
+    def _owner(child: process.Child, port: int) -> Message:
         if child.owns_port(port):
             return {"owned": True}
         pid = procfs.owner(port)

@@ -63,8 +63,8 @@ async def dismiss(context: Context, state: str, message: str | None) -> None:
         await asyncio.sleep(0.02)
 
 
-def finish(context: Context, state: str, message: str | None) -> None:
-    """The last state and event, and the manifest, which counts them too."""
+def finish(context: Context, state: str, message: str | None) -> str | None:
+    """The last state and event, and the manifest, which counts them too; what was wrong if not all is written."""
     context.publish()
     # An agent that comes too late need not wait for a lead that is gone.
     ended = {"protocol": PROTOCOL, "job_id": context.where.job_id, "ended": state, "message": message}
@@ -76,3 +76,5 @@ def finish(context: Context, state: str, message: str | None) -> None:
         write_manifest(context.run)
     except OSError as error:
         log.error("the run folder is not complete: %s", error)
+        return f"the run folder could not be written: {error}"
+    return None

@@ -49,6 +49,8 @@ class Journal:
         """Write what is left. Raises OSError if anything could not be written."""
         self._work.put(None)
         self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            raise OSError(f"{self._run.events} could not be written within {_CLOSE_S:g} s")
         if self._error is not None:
             raise self._error
 
@@ -59,17 +61,21 @@ class Journal:
             while not self._work.empty():
                 batch.append(self._work.get())
             ended = None in batch
-            try:
-                self._flush([item for item in batch if item is not None])
-            except OSError as error:
-                # The run goes on: its processes must still be stopped, and close() tells.
-                self._error = error
+            items = [item for item in batch if item is not None]
+            for write in (self._append, self._replace):
+                try:
+                    write(items)
+                except OSError as error:
+                    # The run goes on: its processes must still be stopped, and close() tells.
+                    self._error = error
 
-    def _flush(self, batch: list[tuple[str, Any]]) -> None:
+    def _append(self, batch: list[tuple[str, Any]]) -> None:
         lines = [json.dumps(item, ensure_ascii=False) + "\n" for kind, item in batch if kind == "event"]
         if lines:
             with self._run.events.open("a", encoding="utf-8") as file:
                 file.writelines(lines)
+
+    def _replace(self, batch: list[tuple[str, Any]]) -> None:
         states = [item for kind, item in batch if kind == "state"]
         if states:
             write_json(self._run.state, states[-1])

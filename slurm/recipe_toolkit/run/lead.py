@@ -136,7 +136,7 @@ class Lead:
                 log.exception("the lead itself failed")
                 outcome = Outcome("failed", f"{self._phase}: internal error: {error!r}")
         finally:
-            await self._end(outcome)
+            outcome = await self._end(outcome)
         if outcome.state != "done":
             raise RunError(f"run {outcome.state}: {outcome.message}")
 
@@ -199,8 +199,8 @@ class Lead:
 
     # --- the end
 
-    async def _end(self, outcome: Outcome) -> None:
-        """Say how it ended, stop everything, write what is left to write."""
+    async def _end(self, outcome: Outcome) -> Outcome:
+        """Say how it ended, stop everything, write what is left to write; the outcome with what that showed."""
         context = self._context
         self._ending = True
         if outcome.state == "done":
@@ -222,7 +222,8 @@ class Lead:
             await self._write_results(outcome)
         await drain.dismiss(context, outcome.state, outcome.message)
         await context.fleet.close()
-        drain.finish(context, outcome.state, outcome.message)
+        unwritten = drain.finish(context, outcome.state, outcome.message)
+        return Outcome("failed", unwritten) if unwritten and outcome.state == "done" else outcome
 
     async def _write_results(self, outcome: Outcome) -> None:
         try:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.run import keeper, logs, procfs
+from recipe_toolkit.run.handle import container_pids
 
 T = TypeVar("T")
 
@@ -76,9 +77,20 @@ class Child:
         return [] if self.gone.done() else procfs.descendants([self.keeper_pid], processes)
 
     def owns_port(self, port: int) -> bool:
-        """Whether a process of this tree listens on ``port``."""
+        """Whether a process of this program, or of its container, listens on ``port``. Takes a while: not for a loop.
+
+        Processes of a container may be another user's, whose files nobody may look at: then it counts
+        that the container runs, and that no process which can be seen holds the port.
+        """
         inodes = procfs.listeners(port)
-        return any(procfs.holds_socket(item.pid, inodes) for item in self.tree()) if inodes else False
+        if not inodes:
+            return False
+        if any(procfs.holds_socket(item.pid, inodes) for item in self.tree()):
+            return True
+        inside = container_pids(self.spec.cleanup)
+        if any(procfs.holds_socket(pid, inodes) for pid in inside):
+            return True
+        return bool(inside) and procfs.owner(port) is None
 
     def stop(self, grace: float) -> None:
         """TERM, and KILL for whatever is left after ``grace`` seconds. Returns at once."""
