@@ -103,6 +103,12 @@ class Layout:
     peers: int | None = 1
     address: tuple[str, int] | None = None
 
+    def describe(self) -> str:
+        """The layout in words."""
+        part = f"DP ranks {list(self.dp_ranks)}" if self.dp_ranks else f"workers of DP ranks {list(self.slices)}"
+        server = "with an API server" if self.api else "headless"
+        return f"{part} of {self.dp}, {self.replica} GPUs a rank, {server}"
+
 
 def parse(argv: Sequence[str]) -> Flags:
     """Read ``serve MODEL [flags]``. Raises UsageError."""

@@ -26,9 +26,8 @@ class Rank(Protocol):
 class Frontend:
     """Balances over its DP ranks: the one with the fewest open requests, in turn where they are equal."""
 
-    def __init__(self, dp: int, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self._dp = dp
         self._ranks: dict[int, Rank] = {}
         self._open: dict[str, tuple[int, Callable[[Event], None]]] = {}
         self._load: dict[int, int] = {}
@@ -52,14 +51,14 @@ class Frontend:
     def choose(self, wanted: str | None) -> int:
         """The DP rank for a request; ``wanted`` is its X-data-parallel-rank, ignored if not a number.
 
-        Raises ValueError if that rank is not served here.
+        The header counts the ranks of this API server, so in hybrid mode from 0 in every process
+        (vllm/v1/engine/input_processor.py of 0.32). Raises ValueError if there is no such rank.
         """
-        if wanted is not None and wanted.lstrip("-").isdigit():
-            rank = int(wanted)
-            if rank not in self._ranks:
-                raise ValueError(f"data_parallel_rank {rank} is out of range [0, {self._dp}).")
-            return rank
         ranks = sorted(self._ranks)
+        if wanted is not None and wanted.lstrip("-").isdigit():
+            if not 0 <= int(wanted) < len(ranks):
+                raise ValueError(f"data_parallel_rank {wanted} is out of range [0, {len(ranks)}).")
+            return ranks[int(wanted)]
         turn = ranks[self._next % len(ranks) :] + ranks[: self._next % len(ranks)]
         self._next += 1
         return min(turn, key=self._load.__getitem__)

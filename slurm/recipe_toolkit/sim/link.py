@@ -136,6 +136,9 @@ class Head:
                     break
         except (OSError, ValueError, KeyError, TypeError) as error:
             log(f"link: {error!r}", "ERROR")
+        except asyncio.CancelledError:
+            # The process ends; Python 3.12.1 prints a traceback for a cancelled handler.
+            return
         finally:
             writer.close()
             if peer is not None and not self._closing:

@@ -202,6 +202,9 @@ class Nixl:
                 await writer.drain()
         except (OSError, ValueError, KeyError) as error:
             log(f"side channel: {error!r}")
+        except asyncio.CancelledError:
+            # The process ends; Python 3.12.1 prints a traceback for a cancelled handler.
+            return
         finally:
             writer.close()
 

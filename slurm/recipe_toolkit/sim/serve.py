@@ -55,7 +55,7 @@ class _Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        log(f"simulated engine {VERSION}, model {self.flags.model}, {self.layout}")
+        log(f"simulated engine {VERSION}: model {self.flags.model}, {self.layout.describe()}")
         if self.faults.active("exit"):
             return self._exit_by_fault()
         work = loop.create_task(self._start())
@@ -109,7 +109,7 @@ class _Process:
     def _frontend(self, engine: Engine) -> Frontend:
         ranks = self.layout.dp_ranks if self.layout.hybrid else tuple(range(self.layout.dp))
         name, block = self.flags.served_names[0], self.flags["block-size"]
-        frontend = Frontend(self.layout.dp, Metrics(name, ranks, block, engine.blocks, engine.nixl, engine.drafts))
+        frontend = Frontend(Metrics(name, ranks, block, engine.blocks, engine.nixl, engine.drafts))
         frontend.add(engine.schedulers)
         return frontend
 
