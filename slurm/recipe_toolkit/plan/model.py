@@ -46,7 +46,8 @@ class Process:
     to number of consecutive ports. ``api``: whether it answers requests on its port ``http``.
     ``unset``: variables taken out of its environment. ``secrets``: variables handed on from the
     agent's environment by name, whose values are never written anywhere. ``may_exit``: whether
-    ending with 0 is no failure (clients).
+    ending with 0 is no failure (clients). ``cleanup``: the command that removes what may outlive it
+    (its container), safe to repeat; empty where nothing can.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Process:
     ready: Ready | None = None
     after: tuple[str, ...] = ()
     may_exit: bool = False
+    cleanup: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,7 @@ def _process(data: Mapping[str, Any]) -> Process:
         **{
             **data,
             "argv": tuple(decode(item) for item in data["argv"]),
+            "cleanup": tuple(decode(item) for item in data["cleanup"]),
             "env": {key: decode(item) for key, item in data["env"].items()},
             "ready": Ready(**data["ready"]) if data["ready"] else None,
             **{key: tuple(data[key]) for key in ("gpus", "visible", "dp_ranks", "unset", "secrets", "after")},

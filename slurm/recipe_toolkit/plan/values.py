@@ -51,6 +51,18 @@ class RunPath:
 
 
 @dataclass(frozen=True)
+class RunId:
+    """The run's id: the name of its folder."""
+
+
+@dataclass(frozen=True)
+class PackagePath:
+    """An absolute path inside the installed package on the process's own node; ``path`` is relative to it."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Python:
     """The Python interpreter that runs the agent of the process's own node."""
 
@@ -76,7 +88,7 @@ class Json:
     document: Any
 
 
-Ref = Union[Address, Interface, Port, Devices, RunPath, Python, Program, Join, Json]
+Ref = Union[Address, Interface, Port, Devices, RunPath, RunId, PackagePath, Python, Program, Join, Json]
 Value = Union[str, Ref]
 
 _SIMPLE: dict[str, type] = {
@@ -84,6 +96,8 @@ _SIMPLE: dict[str, type] = {
     "interface": Interface,
     "port": Port,
     "run_path": RunPath,
+    "run_id": RunId,
+    "package_path": PackagePath,
     "python": Python,
     "program": Program,
 }
@@ -92,7 +106,7 @@ _NAMES = {cls: name for name, cls in _SIMPLE.items()}
 
 @dataclass(frozen=True)
 class NodeBinding:
-    """What one agent said of its node when it joined."""
+    """What one agent said of its node when it joined. ``package``: folder of the installed package."""
 
     name: str
     address: str
@@ -100,6 +114,7 @@ class NodeBinding:
     python: str
     devices: tuple[str, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,9 +152,18 @@ def resolve(value: Value, bindings: Bindings, node: int) -> str:
         return ",".join(bindings.nodes[value.node].devices[slot] for slot in value.slots)
     if isinstance(value, RunPath):
         return f"{bindings.run_folder}/{value.path}".rstrip("/")
-    if isinstance(value, Program):
-        return bindings.nodes[node].programs[value.name]
-    return bindings.nodes[node].python
+    return _resolve_own(value, bindings, node)
+
+
+def _resolve_own(value: RunId | PackagePath | Program | Python, bindings: Bindings, node: int) -> str:
+    own = bindings.nodes[node]
+    if isinstance(value, RunId):
+        return bindings.run_folder.rstrip("/").rpartition("/")[2]
+    if isinstance(value, PackagePath):
+        if not own.package:
+            raise KeyError(f"node {node} did not say where the package is, for {value.path}")
+        return f"{own.package}/{value.path}"
+    return own.programs[value.name] if isinstance(value, Program) else own.python
 
 
 def _resolve_document(document: Any, bindings: Bindings, node: int) -> Any:
@@ -190,6 +214,16 @@ def decode(data: Any) -> Any:
     return {key: decode(item) for key, item in data.items()}
 
 
+_SHOWN: dict[type, str] = {
+    Address: "<address of node {0.node}>",
+    Interface: "<interface of node {0.node}>",
+    PackagePath: "<package>/{0.path}",
+    RunId: "<run id>",
+    Python: "<python>",
+    Program: "{0.name}",
+}
+
+
 def show(value: Value) -> str:
     """A readable form of a value for people: references in angle brackets."""
     if isinstance(value, str):
@@ -197,19 +231,15 @@ def show(value: Value) -> str:
     if isinstance(value, Join):
         return "".join(show(part) for part in value.parts)
     if isinstance(value, Json):
-        return json.dumps(_show_document(value.document), separators=(",", ":"))
-    if isinstance(value, Address):
-        return f"<address of node {value.node}>"
-    if isinstance(value, Interface):
-        return f"<interface of node {value.node}>"
+        return json.dumps(_show_document(value.document), separators=(",", ":"), ensure_ascii=False)
     if isinstance(value, Port):
-        offset = f"+{value.offset}" if value.offset else ""
+        offset = f"{value.offset:+d}" if value.offset else ""
         return f"<port {value.process}.{value.name}{offset}>"
     if isinstance(value, Devices):
         return f"<gpus {','.join(map(str, value.slots))}>"
     if isinstance(value, RunPath):
-        return f"<run>/{value.path}"
-    return "<python>" if isinstance(value, Python) else value.name
+        return f"<run>/{value.path}".rstrip("/")
+    return _SHOWN[type(value)].format(value)
 
 
 def _show_document(document: Any) -> Any:

@@ -1,0 +1,145 @@
+"""A recipe and a profile to a plan: pure, and the same bytes for the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from recipe_toolkit.cluster import Cluster
+from recipe_toolkit.errors import InputError, Problem
+from recipe_toolkit.plan import client, flags, vllm
+from recipe_toolkit.plan import router as routing
+from recipe_toolkit.plan.container import Needs, contained
+from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Point, Process, Proof
+from recipe_toolkit.plan.sim import simulated
+from recipe_toolkit.plan.tools import runner
+from recipe_toolkit.plan.topology import Placement, place
+from recipe_toolkit.plan.values import Value
+from recipe_toolkit.recipe import Recipe
+
+# vLLM's defaults; each block of the KV cache holds so many tokens.
+_BLOCK = {"gpu": 16, "cpu": 128}
+
+
+def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
+    """Decide what runs where.
+
+    Raises InputError with what this profile cannot give or the recipe may not say; the problems name
+    fields, not lines (``LoadedRecipe.place`` knows those).
+    """
+    placement = place(recipe.roles, recipe.resources)
+    problems = [*_site_problems(recipe, cluster, placement), *_flag_problems(recipe)]
+    if problems:
+        raise InputError(problems)
+    instances: list[Instance] = []
+    engines: list[Process] = []
+    for placed in placement.instances:
+        instances.append(vllm.instance(placed))
+        for process in vllm.processes(recipe, cluster, placement, placed):
+            simulate = recipe.engine.kind == "sim"
+            engines.append(simulated(recipe, placed.role, process) if simulate else process)
+    processes = list(engines)
+    if routing.is_needed(recipe, engines):
+        if recipe.router.kind == "none":
+            message = "there is more than one place to send requests to"
+            raise InputError([Problem("recipe", 0, 0, "router.kind", message, "kind: vllm-router")])
+        processes.append(routing.router(recipe, cluster, engines))
+    entry = processes[-1] if len(processes) > len(engines) else next(item for item in engines if item.api)
+    points = list(client.points(recipe, cluster, entry))
+    return Plan(
+        name=recipe.name,
+        engine=recipe.engine.kind,
+        engine_version=recipe.engine.version,
+        served_name=recipe.model.served_name,
+        device=recipe.resources.device,
+        gpu=recipe.resources.gpu,
+        gpus_per_node=recipe.resources.gpus_per_node,
+        time_limit_s=recipe.time_limit_s,
+        nodes=placement.nodes,
+        instances=tuple(instances),
+        processes=tuple(_contain(recipe, cluster, placement, process) for process in processes),
+        benchmarks=tuple(_contain_point(cluster, point) for point in points),
+        entry=entry.name,
+        proof=_proof(recipe),
+        deadlines=Deadlines(**{key.removesuffix("_s"): value for key, value in vars(recipe.deadlines).items()}),
+        gpus=_gpus(recipe, placement),
+        slo={key: value for key, value in vars(recipe.slo).items() if value is not None},
+        interface=cluster.interface,
+    )
+
+
+def _site_problems(recipe: Recipe, cluster: Cluster, placement: Placement) -> Iterator[Problem]:
+    count, most = len(placement.nodes), cluster.max_nodes
+    if most is not None and count > most:
+        message = f"needs {count} nodes, and the profile {cluster.name} has at most {most}"
+        hint = "fewer or smaller instances, or resources.share_nodes: true"
+        yield Problem("recipe", 0, 0, "roles", message, hint)
+    limit = cluster.slurm.max_time_s
+    if limit is not None and recipe.time_limit_s > limit:
+        message = f"{recipe.time_limit_s} s are more than the {limit} s that the profile {cluster.name} allows"
+        yield Problem("recipe", 0, 0, "time_limit", message)
+
+
+def _flag_problems(recipe: Recipe) -> Iterator[Problem]:
+    yield from flags.refuse(recipe.router.args, routing.RESERVED, "router.args")
+    for index, benchmark in enumerate(recipe.benchmarks):
+        yield from flags.refuse(benchmark.args, client.RESERVED, f"benchmarks.{index}.args")
+
+
+def _gpus(recipe: Recipe, placement: Placement) -> Gpus:
+    by_role = {role.name: role.instances * role.parallel.size for role in recipe.roles}
+    return Gpus(
+        allocated=len(placement.nodes) * recipe.resources.gpus_per_node,
+        working=sum(by_role.values()),
+        by_role=by_role,
+    )
+
+
+def _proof(recipe: Recipe) -> Proof:
+    """A prompt of half as much again as a block, and some more: a word is a token or several.
+
+    The example connector finds KV by a hash of the prompt's tokens (``example_connector.py``): its
+    prefill hands no parameters on.
+    """
+    default = _BLOCK[recipe.resources.device]
+    blocks = [vllm.effective_args(recipe, role).get("block-size") for role in recipe.roles]
+    block = max(size if isinstance(size, int) else default for size in blocks)
+    kv = recipe.kv_transfer
+    return Proof(
+        kind="generate" if kv is None else "kv_transfer",
+        prompt_words=block + block // 2 + 16,
+        two_step=kv is None or kv.connector != "example",
+    )
+
+
+def _contain(recipe: Recipe, cluster: Cluster, placement: Placement, process: Process) -> Process:
+    """The process in its container, where the profile or the recipe says that it has one."""
+    engine = any(process.role == role.name for role in recipe.roles)
+    if engine and recipe.engine.kind == "sim":
+        return process
+    program = "vllm" if engine else _PROGRAMS.get(process.role)
+    image = runner(cluster, program, recipe.engine.image if engine else None).image if program else None
+    if image is None:
+        return process
+    gpus = engine and recipe.resources.device == "gpu"
+    needs = Needs(image, _paths(process), gpus, fabric=gpus and len(placement.nodes) > 1)
+    return contained(process, cluster.container, needs)
+
+
+_PROGRAMS: Mapping[str, str] = {routing.NAME: "vllm-router"}
+
+
+def _contain_point(cluster: Cluster, point: Point) -> Point:
+    if point.client != "aiperf":
+        return point
+    image = runner(cluster, "aiperf").image
+    if image is None:
+        return point
+    process = contained(point.process, cluster.container, Needs(image, _paths(point.process)))
+    return replace(point, process=process)
+
+
+def _paths(process: Process) -> list[Value]:
+    """The model's and the tokenizer's place in a command."""
+    words = list(process.argv)
+    return [words[words.index(word) + 1] for word in ("serve", "--tokenizer") if word in words[:-1]]

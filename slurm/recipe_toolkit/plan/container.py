@@ -1,0 +1,75 @@
+"""Container runtimes: (argv, env, mounts, devices) to the argv to exec.
+
+Values of variables never stand in the argv, where every user of the node could read them: ``--env
+NAME`` takes the value from the runtime's own environment, which is the one that the plan gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from recipe_toolkit.cluster import Container
+from recipe_toolkit.plan.model import Process
+from recipe_toolkit.plan.values import Join, PackagePath, RunId, RunPath, Value
+
+_OPEN_FILES = 1048576
+_INFINIBAND = "/dev/infiniband"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a process must find in its container.
+
+    ``paths``: folders to read, at the same place as on the node. ``gpus``: whether it computes on
+    GPUs. ``fabric``: whether it talks RDMA to other nodes.
+    """
+
+    image: str
+    paths: Sequence[Value] = ()
+    gpus: bool = False
+    fabric: bool = False
+
+
+def contained(process: Process, container: Container, needs: Needs) -> Process:
+    """The process in a container of the profile's runtime. Raises KeyError for an unknown runtime."""
+    runtime, devices, limits = _RUNTIMES[container.runtime]
+    name = Join((RunId(), "-", process.name))
+    program, *rest = process.argv
+    words: list[Value] = [runtime, "run", "--rm", "--init", "--name", name, "--network", "host", "--ipc", "host"]
+    words += limits
+    if needs.gpus:
+        # All of them: which are its own is said by CUDA_VISIBLE_DEVICES, whose numbers are the node's.
+        words += devices
+    if needs.fabric:
+        words += ["--device", _INFINIBAND, "--cap-add", "IPC_LOCK"]
+    words += _mounts(container, needs.paths)
+    for variable in sorted({*process.env, *process.secrets}):
+        words += ["--env", variable]
+    words += [*container.args, "--entrypoint", program, needs.image, *rest]
+    cleanup = (runtime, "rm", "--force", "--volumes", name)
+    return replace(process, argv=tuple(words), cleanup=cleanup)
+
+
+def _mounts(container: Container, paths: Sequence[Value]) -> list[Value]:
+    words: list[Value] = ["--volume", Join((RunPath(""), ":", RunPath("")))]
+    for mount in container.mounts:
+        words += ["--volume", mount]
+    inside = [mount.split(":")[1] for mount in container.mounts]
+    for path in dict.fromkeys(paths):
+        if isinstance(path, str) and any(path == at or path.startswith(f"{at.rstrip('/')}/") for at in inside):
+            continue
+        if isinstance(path, PackagePath) or str(path).startswith("/"):
+            words += ["--volume", Join((path, ":", path, ":ro"))]
+    return words
+
+
+# Rootless podman may not raise a limit above the user's own, so it hands the agent's on.
+_RUNTIMES: dict[str, tuple[str, list[str], list[str]]] = {
+    "docker": (
+        "docker",
+        ["--gpus", "all"],
+        ["--ulimit", "memlock=-1", "--ulimit", f"nofile={_OPEN_FILES}:{_OPEN_FILES}"],
+    ),
+    "podman": ("podman", ["--device", "nvidia.com/gpu=all"], ["--ulimit", "host"]),
+}
