@@ -23,7 +23,7 @@ def small_recipe(*commands: list[str], nodes: int = 2, **fields: Any) -> dict[st
     return {
         "schema": 1,
         "name": "small",
-        "model": {"path": "tiny", "served_name": "tiny"},
+        "model": {"path": "/models/tiny", "served_name": "tiny"},
         "engine": {"kind": "sim", "version": "0.32.0", "args": {"max-model-len": 2048}, "sim": {"startup_s": 0.2}},
         "resources": {"gpu": "simulated", "gpus_per_node": 2},
         "roles": {"serve": {"instances": 1, "parallel": {"tp": 2, "dp": nodes}}},
