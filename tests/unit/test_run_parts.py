@@ -269,7 +269,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_interfaces_by_address() -> None:
-    held = environment._addresses()
+    held = environment.addresses()
     assert ("lo", "127.0.0.1") in held
     assert all(environment.interface_of(address) == name for name, address in held if not address.startswith("127."))
 

@@ -101,6 +101,7 @@ def test_disaggregated(start: Start) -> None:
     assert run.events("proof_differs") == []
     results = json.loads(run.dir.results.read_text())
     assert results["simulated"] is True
+    assert results["versions"]["sim"]
     assert set(results["points"][0]["pools"]) == {"prefill", "decode"}
     assert results["points"][0]["pools"]["decode"]["requests"] == 1
 

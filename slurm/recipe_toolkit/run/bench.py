@@ -58,7 +58,10 @@ async def write_results(context: Context, state: str, message: str | None) -> No
 def _write_results(context: Context, known: dict[str, Any]) -> bool | None:
     found = [_finished(context, point) for point in context.plan.benchmarks]
     points = [result for result in found if result is not None]
-    results = build_results(context.plan, context.run.id, known, points)
+    # Several, if the instances differ: then the reader should see it.
+    engine = ", ".join(sorted(set(context.versions.values())))
+    versions = {context.plan.engine: engine} if engine else {}
+    results = build_results(context.plan, context.run.id, known, points, versions)
     write_json(context.run.results, results.to_json())
     return results.valid
 

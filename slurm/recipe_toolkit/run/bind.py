@@ -24,7 +24,7 @@ async def bind(context: Context) -> None:
     Raises DeadlineError naming the agents that are missing, RunError if a node cannot take part.
     """
     plan, fleet = context.plan, context.fleet
-    await fleet.gather(plan.deadlines.bind)
+    await fleet.gather(plan.deadlines.bind, context.where.nodelist)
     found = {index: node.facts for index, node in fleet.nodes.items()}
     problems = [problem for _, node in sorted(fleet.nodes.items()) for problem in node.problems]
     differences = facts.disagreements(plan, found)

@@ -141,14 +141,14 @@ def interface_of(address: str) -> str:
     """The name of the interface that holds ``address``. Raises RunError."""
     if address.startswith("127."):
         return "lo"
-    for name, held in _addresses():
+    for name, held in addresses():
         if held == address:
             return name
     raise RunError(f"no interface of {socket.gethostname()} holds {address}")
 
 
-def _addresses() -> list[tuple[str, str]]:
-    """(interface, IPv4 address), secondary addresses included."""
+def addresses() -> list[tuple[str, str]]:
+    """(interface, IPv4 address) of this host, secondary addresses included."""
     size = 256 * 40  # bytes: a struct ifreq is 40 on 64-bit Linux
     buffer = bytearray(size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

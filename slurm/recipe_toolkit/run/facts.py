@@ -17,7 +17,7 @@ import recipe_toolkit
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan, Process
 from recipe_toolkit.plan.values import Join, Json, Program
-from recipe_toolkit.run.environment import Place, hostname
+from recipe_toolkit.run.environment import Place, addresses, hostname
 
 _SMI = "nvidia-smi"
 _SMI_S = 60.0  # the first call on an idle node without persistence loads the driver
@@ -114,18 +114,7 @@ def _nvidia_smi(*arguments: str) -> list[str]:
 def collect(plan: Plan, where: Place) -> dict[str, Any]:
     """The facts of this node, as they are written to facts.json."""
     limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}")) for name in ("nofile", "memlock")}
-    gpus = [
-        dict(
-            zip(
-                ("index", "name", "uuid", "driver", "memory_mib"),
-                (item.strip() for item in row.split(",")),
-                strict=False,
-            )
-        )
-        for row in _nvidia_smi(
-            "--query-gpu=index,name,uuid,driver_version,memory.total", "--format=csv,noheader,nounits"
-        )
-    ]
+    gpus = _gpu_rows() if plan.device == "gpu" and plan.engine != "sim" else []
     return {
         "host": hostname(),
         "scheduler": where.scheduler,
@@ -142,8 +131,36 @@ def collect(plan: Plan, where: Place) -> dict[str, Any]:
         "limits": {name: [_limit(value) for value in pair] for name, pair in limits.items()},
         "gpus": gpus,
         "driver": gpus[0]["driver"] if gpus else None,
+        "interfaces": [{"name": name, "address": address} for name, address in addresses()],
+        "rdma": _rdma(),
         "model": _model(plan, where.index),
     }
+
+
+def _gpu_rows() -> list[dict[str, str]]:
+    keys = ("index", "name", "uuid", "driver", "memory_mib")
+    rows = _nvidia_smi("--query-gpu=index,name,uuid,driver_version,memory.total", "--format=csv,noheader,nounits")
+    return [dict(zip(keys, (item.strip() for item in row.split(",")), strict=False)) for row in rows]
+
+
+def _rdma() -> list[dict[str, str]]:
+    """RDMA ports as the kernel names them, with their state and rate."""
+    return [
+        {
+            "device": port.parent.parent.name,
+            "port": port.name,
+            "state": _word(port / "state"),
+            "rate": _word(port / "rate"),
+        }
+        for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*"))
+    ]
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _limit(value: int) -> int | None:

@@ -14,7 +14,7 @@ from recipe_toolkit.errors import ControlError, DeadlineError, RunError
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.run import control
 from recipe_toolkit.run.control import Link, Message
-from recipe_toolkit.run.tasks import cancel, race
+from recipe_toolkit.run.tasks import race
 
 _CALL_S = 60.0
 
@@ -81,7 +81,6 @@ class Fleet:
         self._strangers = 0
         self._serial = 0
         self._arrival = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.nodes: dict[int, Node] = {}
         self.processes: dict[str, ProcessView] = {}
         self.on_join: Callable[[Node], None] = lambda _: None
@@ -95,7 +94,8 @@ class Fleet:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        # None when who connected has gone already.
+        peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("?", "?"))[:2])
         link = Link(reader, writer, peer)
         if self._strangers >= control.MAX_STRANGERS:
             await link.close()
@@ -180,8 +180,8 @@ class Fleet:
     def _on_signal(self, node: Node, message: Message) -> None:
         self.on_signal(str(message["name"]), node.index)
 
-    async def gather(self, deadline: float) -> None:
-        """Until every agent has joined. Raises DeadlineError naming who is missing, ControlError if one is lost."""
+    async def gather(self, deadline: float, among: str = "") -> None:
+        """Until every agent has joined; ``among``: the hosts of the job. Raises DeadlineError naming who is missing."""
         limit = time.monotonic() + deadline
         while True:
             self._arrival.clear()
@@ -193,7 +193,7 @@ class Fleet:
             except asyncio.TimeoutError:
                 names = ", ".join(map(str, missing))
                 raise DeadlineError(
-                    f"no agent of node {names} has joined within {deadline:g} s",
+                    f"no agent of node {names} has joined within {deadline:g} s" + (f" (of {among})" if among else ""),
                     hint="see the job's own log of that task; the nodes must reach each other's high ports",
                 ) from None
 
@@ -266,4 +266,3 @@ class Fleet:
         if self._server is not None:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), 1.0)
-        await cancel(*self._tasks)

@@ -148,7 +148,10 @@ async def _process(context: Context, group: Group, process: Process) -> None:
         await asyncio.sleep(_PAUSE_S)
     group.missing.pop(process.name, None)
     view.settle("ready")
-    context.journal.event("process_ready", process=process.name)
+    version = await _version(base) if process.ready.model else None
+    if version:
+        context.versions[process.name] = version
+    context.journal.event("process_ready", process=process.name, version=version)
     context.publish()
 
 
@@ -188,6 +191,15 @@ async def _serves(context: Context, base: str, process: Process, view: ProcessVi
         return None
     served = ", ".join(names) or "no model"
     raise context.failure("ready", view, f"serves {served}, not {process.ready.model}", *await context.tail(view.name))
+
+
+async def _version(base: str) -> str | None:
+    """What the engine says of itself; None if it does not."""
+    try:
+        answer = await http.get(f"{base}/version", _PROBE_S)
+        return str(answer.json()["version"]) if answer.status == 200 else None
+    except (HttpError, KeyError, TypeError):
+        return None
 
 
 async def _rank(context: Context, group: Group, target: Target) -> None:
