@@ -1,0 +1,34 @@
+"""``recipe plan``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command("plan")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-c", "--cluster", metavar="NAME|FILE", help="The cluster profile (default: $RECIPE_CLUSTER, else local)."
+)
+@click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON object.")
+def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+    """Show what recipe FILE would run where: nodes and GPUs, the points, every command.
+
+    Nothing is contacted. What only the nodes can know (addresses, ports, GPU ids, the run folder) stands in
+    <brackets>, and as objects such as {"$port": ...} with --json.
+    """
+    from recipe_toolkit.cli.planning import plan_files
+
+    planned = plan_files(file, cluster or os.environ.get("RECIPE_CLUSTER") or "local", sets)
+    if as_json:
+        click.echo(json.dumps(planned.plan.to_json(), indent=2, ensure_ascii=False))
+        return 0
+    from recipe_toolkit.plan.draw import draw
+
+    click.echo(draw(planned.plan), nl=False)
+    return 0

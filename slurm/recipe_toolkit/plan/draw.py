@@ -1,0 +1,149 @@
+"""A plan for people: nodes × GPUs as a picture in text, then every command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from recipe_toolkit.plan.model import Plan, Point, Process
+from recipe_toolkit.plan.values import Value, show
+
+_INDENT = "    "
+
+
+def draw(plan: Plan) -> str:
+    """The picture, the points, and all commands with their variables; references stand in <brackets>."""
+    parts = [_head(plan), _picture(plan), _points(plan)]
+    parts += [_process(process) for process in plan.processes]
+    parts += [_process(point.process) for point in plan.benchmarks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(plan: Plan) -> str:
+    roles = ", ".join(_role(plan, role) for role in plan.gpus.by_role)
+    noun = "GPUs" if plan.device == "gpu" else "slots"
+    lines = [
+        f"{plan.name}: {roles}",
+        f"{_count(len(plan.nodes), 'node')} of {plan.gpus_per_node} {noun} ({plan.gpu}), "
+        f"{plan.gpus.working} of {plan.gpus.allocated} used; {plan.engine} {plan.engine_version}; "
+        f"time limit {_clock(plan.time_limit_s)}",
+        f"requests go to {plan.entry}; proof: {_proof(plan)}",
+    ]
+    return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _role(plan: Plan, role: str) -> str:
+    members = [item for item in plan.instances if item.role == role]
+    first = members[0]
+    sizes = [f"{name}{size}" for name, size in (("tp", first.tp), ("pp", first.pp), ("dp", first.dp)) if size > 1]
+    lb = ", an API server a node" if first.lb == "hybrid" else ""
+    return f"{len(members)} {role} of {' '.join(sizes) or 'one GPU'}{lb}"
+
+
+def _proof(plan: Plan) -> str:
+    if plan.proof.kind == "generate":
+        return "an answer through the entry"
+    how = "in two steps" if plan.proof.two_step else "by the prompt alone"
+    return f"KV moved from prefill to decode {how}, prompts of {plan.proof.prompt_words} words"
+
+
+def _picture(plan: Plan) -> str:
+    """A row a node, a cell a GPU; a cell names the process that has it."""
+    rows = []
+    for node in plan.nodes:
+        cells = ["."] * plan.gpus_per_node
+        for process in plan.processes:
+            if process.node == node.index:
+                for slot in process.gpus:
+                    cells[slot] = process.name
+        rows.append((f"node {node.index}", cells, _others(plan, node.index)))
+    width = max(len(cell) for _, cells, _ in rows for cell in cells)
+    label = max(len(name) for name, _, _ in rows)
+    head = " ".join(str(slot).center(width) for slot in range(plan.gpus_per_node))
+    lines = [f"{'':{label}}  {head}".rstrip()]
+    for name, cells, others in rows:
+        lines.append(f"{name:{label}} |{'|'.join(cell.center(width) for cell in cells)}|{others}")
+    return "\n".join(lines)
+
+
+def _others(plan: Plan, node: int) -> str:
+    names = [process.name for process in plan.processes if process.node == node and not process.gpus]
+    if any(point.process.node == node for point in plan.benchmarks):
+        names.append("clients")
+    return f" + {', '.join(names)}" if names else ""
+
+
+def _points(plan: Plan) -> str:
+    head = ("point", "client", "isl", "osl", "load", "requests", "warm-up", "timeout")
+    rows = [head, *(_row(point) for point in plan.benchmarks)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _row(point: Point) -> tuple[str, ...]:
+    if point.concurrency is not None:
+        load = f"{point.concurrency} in flight"
+    elif point.request_rate is not None:
+        load = f"{point.request_rate:g}/s"
+    else:
+        load = "-"
+    numbers = (point.isl, point.osl, load, point.requests, point.warmup, f"{point.timeout_s:g} s")
+    return (point.id, point.client, *("-" if item is None else str(item) for item in numbers))
+
+
+def _process(process: Process) -> str:
+    return "\n".join(_lines(process))
+
+
+def _lines(process: Process) -> Iterator[str]:
+    yield f"{process.name} ({'; '.join(_about(process))})"
+    for key in process.unset:
+        yield f"{_INDENT}unset {key}"
+    for key in process.secrets:
+        yield f"{_INDENT}{key}=<from the submitting shell>"
+    for key, value in process.env.items():
+        yield f"{_INDENT}{key}={_word(value)}"
+    yield f"{_INDENT}{' '.join(map(_word, process.argv))}"
+    if process.cleanup:
+        yield f"{_INDENT}afterwards: {' '.join(map(_word, process.cleanup))}"
+
+
+def _about(process: Process) -> Iterator[str]:
+    yield f"node {process.node}"
+    if process.gpus:
+        yield f"gpus {_numbers(process.gpus)}"
+    peers = [slot for slot in process.visible if slot not in process.gpus]
+    if peers:
+        yield f"sees {_numbers(peers)} too"
+    if process.dp_ranks:
+        yield f"dp ranks {_numbers(process.dp_ranks)}"
+    if process.ports:
+        yield "ports " + ", ".join(f"{name} {size}" for name, size in process.ports.items())
+    if process.after:
+        yield f"after {', '.join(process.after)}"
+    if process.ready:
+        yield f"ready at {process.ready.path}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """``0-3`` for a run of numbers, else each of them."""
+    if len(numbers) > 1 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(map(str, numbers))
+
+
+def _word(value: Value) -> str:
+    """A word as a shell would need it; the brackets of references are left readable."""
+    text = show(value)
+    bare = text.replace("<", "").replace(">", "").replace(" ", "") if not isinstance(value, str) else text
+    return text if bare and shlex.quote(bare) == bare else shlex.quote(text)
