@@ -289,10 +289,11 @@ def test_a_client_that_goes_is_forgotten(engine):
     assert engine.metric("vllm:num_requests_running") == 0
 
 
-def test_an_api_key_is_asked_for(tmp_path):
+@pytest.mark.parametrize(("flags", "env"), [(["--api-key=secret"], {}), ([], {"VLLM_API_KEY": "secret"})])
+def test_an_api_key_is_asked_for(tmp_path, flags, env):
     sims = Sims(tmp_path)
     try:
-        sim = sims.start("--api-key=secret").ready()
+        sim = sims.start(*flags, env=env).ready()
         assert sim.call("GET", "/v1/models").status == 401
         assert sim.call("GET", "/v1/models", headers={"Authorization": "Bearer secret"}).status == 200
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,6 +35,7 @@ class Api:
         self._frontend = frontend
         self._on_dead = on_dead
         self._started = int(time.time())
+        self._key = flags["api-key"] or os.environ.get("VLLM_API_KEY")
         self._details = bool(flags["enable-prompt-tokens-details"])
         self._answer_tokens = int(options["answer_tokens"])
         post, get = ("POST",), ("GET", "HEAD")
@@ -75,12 +77,9 @@ class Api:
                 exchange.reply_json(error.status, error.to_json())
 
     def _allowed(self, exchange: Exchange) -> bool:
-        key = self._flags["api-key"]
-        return (
-            key is None
-            or not exchange.path.startswith("/v1")
-            or exchange.headers.get("authorization") == f"Bearer {key}"
-        )
+        if not self._key or not exchange.path.startswith("/v1"):
+            return True
+        return exchange.headers.get("authorization") == f"Bearer {self._key}"
 
     async def _empty(self, exchange: Exchange) -> None:
         exchange.reply(200)
