@@ -232,7 +232,6 @@ def test_prefill_and_decode(tmp_path: Path, changes: list[tuple[str, str]], mess
             "block-size: 64",
             "12:59: roles.decode.args.block-size: prefill has block-size 32, decode 64",
         ),
-        ("", "", "revision: main", "12:59: roles.decode.args.revision: prefill has revision unset, decode 'main'"),
     ],
 )
 def test_the_handshake(tmp_path: Path, engine: str, prefill: str, decode: str, message: str | None) -> None:
@@ -305,7 +304,7 @@ BENCHMARKS = [
         "  hint: max-model-len: 4128 or more, or shorter prompts",
     ),
     (
-        ("max-num-seqs: 8}", "max_model_len: 1k}"),
+        ("max-num-seqs: 8}", "max-model-len: 1k}"),
         "r.yaml:16:27: benchmarks.0.isl: isl 1024 + 1 tokens of output do not fit into max-model-len 1000 of prefill\n"
         "  hint: max-model-len: 1025 or more, or shorter prompts",
     ),
@@ -472,15 +471,37 @@ def test_what_the_schema_has_refused_is_not_judged_again(tmp_path: Path) -> None
     ]
 
 
-def test_flags_are_checked_against_the_version(tmp_path: Path) -> None:
-    text = changed(("max-num-seqs: 16", "max-num-sequences: 16, tensor-parallel-size: 4"))
-    found = problems(tmp_path, text)
-    assert [(item.line, item.column, item.field) for item in found] == [
-        (12, 59, "roles.decode.args.max-num-sequences"),
-        (12, 82, "roles.decode.args.tensor-parallel-size"),
-    ]
-    assert "max-num-seqs" in (found[0].hint or "")
-    assert "parallel" in found[1].message + (found[1].hint or "")
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("max-num-sequences: 16", "max-num-sequences: vLLM 0.32.0 has no flag --max-num-sequences"),
+        ("tensor-parallel-size: 4", "tensor-parallel-size: parallel sizes have one place"),
+        ("port: 8000", "port: cannot be set: ports are reserved on each node when the run begins"),
+        ("served-model-name: x", "served-model-name: cannot be set: it stands in model.served_name"),
+        (
+            "headless: true",
+            "headless: cannot be set: the plan places ranks on nodes; sizes stand in roles.ROLE.parallel",
+        ),
+        ("kv-transfer-config: {}", "kv-transfer-config: cannot be set: it follows from kv_transfer and the role"),
+        ("api-key: abcdefgh", "api-key: cannot be set: a flag stands in plain sight of every user of a node"),
+        ("max-num-seqs: many", "max-num-seqs: needs an integer, and is the string 'many'"),
+        ("kv-cache-dtype: fp9", "kv-cache-dtype: 'fp9' is none of vLLM 0.32.0's values"),
+        ("enforce-eager: yes", "enforce-eager: takes no value, and is the string 'yes'"),
+    ],
+)
+def test_flags_are_checked_against_the_version(tmp_path: Path, flag: str, problem: str) -> None:
+    found = [item for item in said(tmp_path, changed(("max-num-seqs: 16", flag))) if "handshake" not in item]
+    assert [item.split("\n")[0] for item in found] == [f"r.yaml:12:59: roles.decode.args.{problem}"]
+
+
+def test_a_version_without_a_list_is_warned_of(tmp_path: Path) -> None:
+    assert (
+        said(tmp_path, changed(("0.32.0", "99.0")), warnings=True)[0]
+        .split("\n")[0]
+        .startswith(
+            "r.yaml:6:12: warning: engine.version: there is no argument list of vLLM 99.0; flags are checked against "
+        )
+    )
 
 
 def test_the_check_is_pure(tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ def test_a_chain_of_bases_has_an_end(tmp_path: Path) -> None:
         ("engine.version=0.33", lambda r: r.engine.version == "0.33"),
         ("engine.env.X=1", lambda r: r.engine.env["X"] == "1"),
         ("engine.env.X=''", lambda r: r.engine.env["X"] == ""),
-        ('engine.args."hf.x"=true', lambda r: r.engine.args["hf.x"] is True),
+        ('kv_transfer.extra."a.b"=true', lambda r: r.kv_transfer.extra["a.b"] is True),
         ("engine.args.max-model-len=8k", lambda r: r.engine.args["max-model-len"] == "8k"),
         ("slo.ttft_s=1.5", lambda r: r.slo == Slo(ttft_s=1.5)),
         ("router=null", lambda r: r.router == Router()),

@@ -8,6 +8,7 @@ from typing import Any
 
 from recipe_toolkit.faults import Fault, FieldPath, shown
 from recipe_toolkit.recipe import Model, Recipe, Role
+from recipe_toolkit.vllm_args import canonical
 
 _HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
@@ -17,7 +18,6 @@ _HANDSHAKE: dict[str, Any] = {
     "dtype": "auto",
     "kv-cache-dtype": "auto",
     "attention-backend": None,
-    "revision": None,
     "hf-overrides": None,
 }
 # These have defaults that vLLM works out by itself: compared where both sides write them.
@@ -101,11 +101,6 @@ def _value(value: Any) -> str:
 def effective_args(recipe: Recipe, role: Role) -> dict[str, Any]:
     """Flags of a role over those of the engine, each with dashes as vLLM's help spells it."""
     return {canonical(key): value for args in (recipe.engine.args, role.args) for key, value in args.items()}
-
-
-def canonical(flag: str) -> str:
-    """A flag's name without its leading dashes and with ``-`` for ``_``."""
-    return flag.lstrip("-").replace("_", "-")
 
 
 def _spelling(args: Mapping[str, Any], flag: str) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
+from recipe_toolkit import vllm_args
 from recipe_toolkit.faults import Fault, FieldPath
 from recipe_toolkit.recipe import Recipe
 
@@ -78,20 +79,26 @@ def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> I
 
 def check_recipe(recipe: Recipe) -> Iterator[Fault]:
     """All environments of a recipe, and its flags' values as far as they look like secrets."""
-    yield from check_env(recipe.engine.env, ("engine", "env"))
-    yield from check_env(recipe.router.env, ("router", "env"))
-    args: list[tuple[FieldPath, Mapping[str, object]]] = [
-        (("engine", "args"), recipe.engine.args),
-        (("router", "args"), recipe.router.args),
+    envs: list[tuple[FieldPath, Mapping[str, str]]] = [
+        (("engine", "env"), recipe.engine.env),
+        *((("roles", role.name, "env"), role.env) for role in recipe.roles),
+        (("router", "env"), recipe.router.env),
+        *((("benchmarks", index, "env"), item.env) for index, item in enumerate(recipe.benchmarks)),
     ]
+    for at, env in envs:
+        yield from check_env(env, at)
+    # vLLM's own flags for secrets are refused by name, whatever their value.
+    known = vllm_args.RESERVED
+    yield from _check_args(recipe.engine.args, ("engine", "args"), known)
     for role in recipe.roles:
-        yield from check_env(role.env, ("roles", role.name, "env"))
-        args.append((("roles", role.name, "args"), role.args))
-    for index, benchmark in enumerate(recipe.benchmarks):
-        yield from check_env(benchmark.env, ("benchmarks", index, "env"))
-        args.append((("benchmarks", index, "args"), benchmark.args))
-    for at, flags in args:
-        for name, value in flags.items():
-            if looks_secret(name, value):
-                hint = "flags stand in plain sight of every user of a node; vLLM also reads VLLM_API_KEY"
-                yield Fault((*at, name), "looks like a secret", hint)
+        yield from _check_args(role.args, ("roles", role.name, "args"), known)
+    yield from _check_args(recipe.router.args, ("router", "args"))
+    for index, item in enumerate(recipe.benchmarks):
+        yield from _check_args(item.args, ("benchmarks", index, "args"))
+
+
+def _check_args(args: Mapping[str, object], at: FieldPath, refused: Container[str] = ()) -> Iterator[Fault]:
+    for name, value in args.items():
+        if looks_secret(name, value) and vllm_args.canonical(name) not in refused:
+            hint = "a flag stands in plain sight of every user of a node; `secrets` of the profile names variables"
+            yield Fault((*at, name), "looks like a secret", hint)
