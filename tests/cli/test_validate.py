@@ -26,14 +26,20 @@ def files(recipe: Any) -> Any:
 def test_one_line_a_good_file(recipe: Any, files: Any) -> None:
     files(good=GOOD, site=PROFILE)
     done = recipe("validate", "good.yaml", "site.yaml")
-    assert done.stdout == "good.yaml: ok (good, 2 nodes, 12 gpus)\nsite.yaml: ok (profile site, slurm)\n"
+    assert done.stdout == "good.yaml: ok (good, 2 nodes, 12 GPUs)\nsite.yaml: ok (profile site, slurm)\n"
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_numbers_are_counted(recipe: Any, files: Any) -> None:
+    parts = (("instances: 2, parallel: {tp: 2}", "parallel: {}"), ("tp: 4, dp: 2", ""), ("gpu: H200,", "device: cpu,"))
+    files(one=changed(*parts, ("gpus_per_node: 8", "gpus_per_node: 1")))
+    assert recipe("validate", "one.yaml").stdout == "one.yaml: ok (good, 2 nodes, 2 CPU slots)\n"
 
 
 def test_all_problems_of_all_files(recipe: Any, files: Any) -> None:
     files(good=GOOD, one=changed(("tp: 4", "tp: x"), ("isl: 1024", "isl: y")), two="a: [\n")
     done = recipe("validate", "one.yaml", "good.yaml", "two.yaml", "none.yaml")
-    assert done.stdout.splitlines() == ["good.yaml: ok (good, 2 nodes, 12 gpus)"]
+    assert done.stdout.splitlines() == ["good.yaml: ok (good, 2 nodes, 12 GPUs)"]
     assert done.stderr.splitlines() == [
         "one.yaml:12:41: roles.decode.parallel.tp: 'x' is not an integer",
         "one.yaml:16:27: benchmarks.0.isl: 'y' is not an integer",
@@ -54,6 +60,7 @@ def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
         "ok": True,
         "name": "good",
         "nodes": 2,
+        "device": "gpu",
         "gpus": 12,
         "problems": [],
     }
@@ -80,7 +87,7 @@ def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
 def test_warnings_refuse_nothing(recipe: Any, files: Any) -> None:
     files(r=changed(("04:00:00", "04:00")))
     done = recipe("validate", "r.yaml")
-    assert done.stdout == "r.yaml: ok (good, 2 nodes, 12 gpus)\n"
+    assert done.stdout == "r.yaml: ok (good, 2 nodes, 12 GPUs)\n"
     assert done.stderr.startswith("r.yaml:19:13: warning: time_limit: 04:00 is 4 minutes")
     assert done.returncode == 0
 
@@ -101,8 +108,8 @@ def test_a_folder_stands_for_the_recipes_in_it(recipe: Any) -> None:
         (root / name).write_text(text, encoding="utf-8")
     done = recipe("validate", "recipes")
     assert done.stdout.splitlines() == [
-        "recipes/a/child.yml: ok (child, 2 nodes, 12 gpus)",
-        "recipes/b/good.yaml: ok (good, 2 nodes, 12 gpus)",
+        "recipes/a/child.yml: ok (child, 2 nodes, 12 GPUs)",
+        "recipes/b/good.yaml: ok (good, 2 nodes, 12 GPUs)",
         "recipes/clusters/site.yaml: ok (profile site, slurm)",
     ]
     assert done.stderr.splitlines() == [
@@ -149,7 +156,7 @@ def test_against_a_profile(recipe: Any, files: Any) -> None:
         site=PROFILE,
         alias=changed(("path: /models/llama", "path: lama")),
     )
-    assert recipe("validate", "r.yaml").stdout == "r.yaml: ok (good, 5 nodes, 40 gpus)\n"
+    assert recipe("validate", "r.yaml").stdout == "r.yaml: ok (good, 5 nodes, 40 GPUs)\n"
     done = recipe("validate", "r.yaml", "alias.yaml", "-c", "./site.yaml")
     assert done.stdout == ""
     assert "r.yaml:10:1: roles: needs 5 nodes, and the profile site has at most 2" in done.stderr
@@ -168,8 +175,8 @@ def test_sets_are_applied_to_every_recipe(recipe: Any, files: Any) -> None:
     files(one=GOOD, two=changed(("name: good", "name: two")), site=PROFILE)
     done = recipe("validate", "--set", "roles.prefill.instances=4", "one.yaml", "two.yaml", "site.yaml")
     assert done.stdout.splitlines() == [
-        "one.yaml: ok (good, 2 nodes, 16 gpus)",
-        "two.yaml: ok (two, 2 nodes, 16 gpus)",
+        "one.yaml: ok (good, 2 nodes, 16 GPUs)",
+        "two.yaml: ok (two, 2 nodes, 16 GPUs)",
         "site.yaml: ok (profile site, slurm)",
     ]
     done = recipe("validate", "--set", "roles.prefil.instances=4", "one.yaml")

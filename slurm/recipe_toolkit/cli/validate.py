@@ -34,15 +34,19 @@ class _Verdict:
 
     def line(self) -> str:
         facts = self.facts or {}
-        about = [str(facts["name"]), *(f"{facts[key]} {key}" for key in ("nodes", "gpus") if key in facts)]
         if self.kind == "profile":
-            about = [f"profile {facts['name']}", str(facts["scheduler"])]
-        return f"{self.file}: ok ({', '.join(about)})"
+            return f"{self.file}: ok (profile {facts['name']}, {facts['scheduler']})"
+        slots = _count(facts["gpus"], "GPU" if facts["device"] == "gpu" else "CPU slot")
+        return f"{self.file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
 
     def to_json(self) -> str:
         problems = [problem.to_json() for problem in self.problems]
         head = {"file": self.file, "kind": self.kind, "ok": self.facts is not None}
         return json.dumps({**head, **(self.facts or {}), "problems": problems})
+
+
+def _count(number: object, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @click.command("validate")
@@ -133,7 +137,7 @@ def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, obj
         # The plan knows the recipe's fields, not where they stand.
         placed = [loaded.place(item) if item.file == "recipe" else item for item in error.problems]
         raise InputError(placed) from error
-    return {"name": plan.name, "nodes": len(plan.nodes), "gpus": plan.gpus.working}
+    return {"name": plan.name, "nodes": len(plan.nodes), "device": plan.device, "gpus": plan.gpus.working}
 
 
 def _any_site(recipe: Recipe) -> Cluster:
