@@ -171,6 +171,13 @@ def test_a_run_that_measured_nothing_has_a_page() -> None:
     assert "the run is failed: ready: prefill-0 ended with exit code 3" in page
 
 
+def test_a_long_message_can_be_opened() -> None:
+    state = {"state": "failed", "message": "bench: it died\nlast lines:\n  <out of memory>"}
+    page = render_page(build_results(make_plan(), "run-1", state, []).to_json(), None)
+    assert "<li>the run is failed: bench: it died</li>" in page
+    assert "<summary>All it said</summary><pre>bench: it died\nlast lines:\n  &lt;out of memory&gt;</pre>" in page
+
+
 def test_links_lead_from_where_the_page_is() -> None:
     plan, results = make_run()
     page = render_page(results.to_json(), plan.to_json(), files=["a b.json"], base="../runs/x")

@@ -70,6 +70,13 @@ def test_points_of_a_command_without_figures() -> None:
     assert "  own: the command wrote no result.json, so there are no figures" in lines
 
 
+def test_reasons_of_several_lines_keep_them() -> None:
+    changed = data()
+    changed["points"][3]["reasons"] = ["first\nsecond"]
+    lines = render_table(changed).splitlines()
+    assert lines[lines.index("! isl64-osl16-c32: first") + 1] == "    second"
+
+
 def test_different_lengths_get_columns() -> None:
     changed = data()
     changed["points"][0]["isl"]["wanted_tokens"] = 8192

@@ -207,6 +207,12 @@ def test_a_commands_unknown_fields_are_named(tmp_path: Path) -> None:
             False,
             ["1 of 2 points not measured: b", "the run is timeout: the time limit came"],
         ),
+        (
+            {"state": "failed", "message": "bench: it died\nlast lines:\n  x"},
+            ["a", "b"],
+            False,
+            ["the run is failed: bench: it died"],
+        ),
         ("cancelled", [], False, ["2 of 2 points not measured: a, b", "the run is cancelled"]),
         ("running", ["a", "b!"], False, ["1 of 2 points invalid: b"]),
         ({}, ["a", "b"], False, ["the run is lost"]),

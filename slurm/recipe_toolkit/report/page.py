@@ -111,8 +111,14 @@ def _reasons(results: Mapping[str, Any]) -> Markup | None:
     reasons = results["reasons"]
     if not reasons:
         return None
-    items = [el("li", reason) for reason in reasons]
-    return el("div", el("strong", "These results are invalid."), el("ul", *items), class_="banner bad")
+    message = results["message"] or ""
+    return el(
+        "div",
+        el("strong", "These results are invalid."),
+        el("ul", *(el("li", reason) for reason in reasons)),
+        el("details", el("summary", "All it said"), el("pre", message)) if "\n" in message.strip() else None,
+        class_="banner bad",
+    )
 
 
 def _tiles(results: Mapping[str, Any]) -> Markup | None:
@@ -172,7 +178,6 @@ def _facts(results: Mapping[str, Any]) -> Markup:
         ("Lengths", _lengths(lengths)),
         ("SLO", ", ".join(text.bound(name, value) for name, value in results["slo"].items())),
         ("Versions", ", ".join(f"{name} {version}" for name, version in results["versions"].items())),
-        ("Message", results["message"] or ""),
     ]
     pairs = [el("div", el("dt", name), el("dd", value)) for name, value in facts if value]
     return el("dl", *pairs, class_="facts card")
@@ -224,7 +229,11 @@ def _where(plan: Mapping[str, Any] | None, picture: str) -> Markup | None:
         return None
     return el(
         "div",
-        el("div", el("pre", escape(picture)), class_="card scroll", tabindex=0, role="region", aria_label="The plan")
+        el(
+            "div",
+            el("pre", escape(picture), class_="tall", tabindex=0, role="region", aria_label="The plan"),
+            class_="scroll",
+        )
         if picture
         else None,
         el("details", el("summary", "Processes"), processes_table(plan)) if plan else None,

@@ -130,12 +130,16 @@ def _remarks(points: Sequence[Mapping[str, Any]], width: int) -> str:
     return "\n".join(lines)
 
 
-def _wrap(line: str, width: int) -> list[str]:
-    clean = _printable(line)
-    indent = clean[: len(clean) - len(clean.lstrip())]
-    return textwrap.wrap(
-        clean, width, initial_indent="", subsequent_indent=f"{indent}    ", break_on_hyphens=False
-    ) or [""]
+def _wrap(said: str, width: int) -> list[str]:
+    lines = []
+    for index, line in enumerate(said.splitlines()):
+        clean = _printable(line)
+        indent = clean[: len(clean) - len(clean.lstrip())]
+        first = indent if index == 0 else "    "
+        lines += textwrap.wrap(
+            clean.strip(), width, initial_indent=first, subsequent_indent=f"{indent}    ", break_on_hyphens=False
+        )
+    return lines
 
 
 def _short(name: str) -> str:

@@ -165,7 +165,9 @@ def _run_reasons(plan: Plan, state: str, message: object, points: Sequence[Point
     if missing:
         reasons.append(f"{len(missing)} of {len(plan.benchmarks)} points not measured: {', '.join(missing)}")
     if state != "done":
-        reasons.append(f"the run is {state}: {message}" if message else f"the run is {state}")
+        # The message may go on with the last lines of a log; the first line says what happened.
+        first = str(message).partition("\n")[0].rstrip(": ") if message else ""
+        reasons.append(f"the run is {state}: {first}" if first else f"the run is {state}")
     return reasons
 
 
