@@ -51,6 +51,8 @@ def shown(value: Any) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """``did you mean `tp`?``, or None if no known word is close."""
+    if len(word) > _MAX_SHOWN:
+        return None
     by_lower = {item.lower().replace("-", "_"): item for item in known}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), by_lower, n=1, cutoff=0.6)
     return f"did you mean `{by_lower[close[0]]}`?" if close else None

@@ -51,6 +51,7 @@ class Acceptor:
             "maxProperties": lambda _, limit, value: len(_of(dict, value)) <= limit,
             "items": lambda _, limit, value: all(self._takes(limit, item) for item in _of(list, value)),
             "minItems": lambda _, limit, value: not isinstance(value, list) or len(value) >= limit,
+            "maxItems": lambda _, limit, value: len(_of(list, value)) <= limit,
             "uniqueItems": lambda _, limit, value: _all_differ(_of(list, value)),
             "minimum": lambda _, limit, value: not _TYPES["number"](value) or value >= limit,
             "exclusiveMinimum": lambda _, limit, value: not _TYPES["number"](value) or value > limit,

@@ -15,6 +15,7 @@ from recipe_toolkit.faults import Fault, FieldPath, did_you_mean, shown
 from recipe_toolkit.schema_accept import Acceptor, fits
 
 SCHEMAS = Path(__file__).parent / "schemas"
+_MOST_FAULTS = 200  # nobody reads more
 _REPAIRS = 3  # a stand-in may show what else is missing
 
 _TYPES = {
@@ -68,13 +69,15 @@ def _parses(parse: Callable[[Any], object], types: tuple[type, ...], value: Any)
 
 
 def check_schema(data: Any, name: str) -> list[Fault]:
-    """What the schema ``name`` finds wrong in ``data``; no two faults of one field."""
+    """What the schema ``name`` finds wrong in ``data``, 200 faults at most; no two of one field."""
     if _acceptor(name).accepts(data):
         return []
     faults: dict[tuple[FieldPath, bool], Fault] = {}
     for error in _validator(name).iter_errors(data):
         for fault in _faults(error, load_schema(name)):
             faults.setdefault((fault.path, fault.key), fault)
+            if len(faults) >= _MOST_FAULTS:
+                return list(faults.values())
     return list(faults.values())
 
 
@@ -136,8 +139,9 @@ def _explain_format(_value: Any, _limit: str, error: Any) -> tuple[str, str | No
     return str(error.cause), None
 
 
-def _explain_keys(value: Any, limit: int, error: Any) -> tuple[str, str | None]:
-    return f"has {len(value)} keys, not {limit}", _as_hint(error.schema.get("description"))
+def _explain_most(value: Any, limit: int, error: Any) -> tuple[str, str | None]:
+    what = "keys" if isinstance(value, dict) else "items"
+    return f"has {len(value)} {what}, at most {limit}", _as_hint(error.schema.get("description"))
 
 
 def _explain_unique(value: list[Any], _limit: bool, _error: Any) -> tuple[str, str | None]:
@@ -161,7 +165,8 @@ _EXPLAIN: dict[str, Callable[[Any, Any, Any], tuple[str, str | None]]] = {
     "const": _explain_const,
     "pattern": _explain_pattern,
     "format": _explain_format,
-    "maxProperties": _explain_keys,
+    "maxProperties": _explain_most,
+    "maxItems": _explain_most,
     "uniqueItems": _explain_unique,
 }
 

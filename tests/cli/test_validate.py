@@ -84,6 +84,12 @@ def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
     assert (done.stderr, done.returncode) == ("", 1)
 
 
+def test_a_profile_is_known_by_its_keys(recipe: Any, files: Any) -> None:
+    files(site=PROFILE.replace("scheduler: slurm\n", ""))
+    done = recipe("validate", "site.yaml")
+    assert done.stderr.startswith("site.yaml:1:1: scheduler: missing\n")
+
+
 def test_warnings_refuse_nothing(recipe: Any, files: Any) -> None:
     files(r=changed(("04:00:00", "04:00")))
     done = recipe("validate", "r.yaml")

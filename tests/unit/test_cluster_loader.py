@@ -164,7 +164,7 @@ def test_a_name_that_is_not_found() -> None:
          "  hint: HOST:CONTAINER, both absolute"),
         ("~/cache:/cache", "/cache", "site.yaml:9:39: container.mounts.0: '/cache' is not a mount "
          "(HOST:CONTAINER or HOST:CONTAINER:ro)"),
-        ("{path: bin/aiperf}", "{path: a, venv: b}", "site.yaml:8:48: tools.aiperf: has 2 keys, not 1\n"
+        ("{path: bin/aiperf}", "{path: a, venv: b}", "site.yaml:8:48: tools.aiperf: has 2 keys, at most 1\n"
          "  hint: where a program runs: one of `venv`, `path` and `image`"),
         ("{path: bin/aiperf}", "{}", "site.yaml:8:48: tools.aiperf: is empty\n"
          "  hint: where a program runs: one of `venv`, `path` and `image`"),

@@ -627,6 +627,24 @@ def accepts(name: str, data: Any) -> bool:
     return schema_check._acceptor(name).accepts(data)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"0.32.0"', '"0.32.0' + "a" * 50_000 + '!"'),
+        ("gpus_per_node: 8", "gpus_per_node: 8, " + ", ".join(f"k{i}: 1" for i in range(10_000))),
+        ("max-num-seqs: 8", ", ".join(f"flag-{i}: 1" for i in range(10_000))),
+        ("[1, 8]", "[" + ", ".join(map(str, range(1, 10_000))) + "]"),
+        ('OMP_NUM_THREADS: "1"', "X: " + "eyJ" * 100_000),
+        ("tp: 2}", "tp: 4096, dp: 4096, pp: 4096}"),
+    ],
+    ids=["version", "keys", "flags", "points", "secret", "gpus"],
+)
+def test_what_no_honest_recipe_holds_is_refused_soon(tmp_path: Path, change: tuple[str, str]) -> None:
+    start = time.perf_counter()
+    attempt(write(tmp_path, r=changed(change)))
+    assert time.perf_counter() - start < 10
+
+
 _VALUES = st.sampled_from(
     [None, True, 0, -1, 2, 3.5, 1e9, "", "x", "0", [], [1], ["a"], {}, {"a": 1}, {"tp": 3}, [None], [[]]]
 )

@@ -52,7 +52,9 @@ def _count(number: object, what: str) -> str:
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("-c", "--cluster", metavar="NAME|FILE", help="Also check against this cluster profile.")
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set a field, e.g. roles.serve.instances=2.")
+@click.option(
+    "-s", "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set a field, e.g. roles.serve.instances=2."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file, on stdout.")
 def validate_command(files: tuple[Path, ...], cluster: str | None, sets: tuple[str, ...], as_json: bool) -> int:
     """Check recipes and cluster profiles: every error of every FILE, each with line and column.
@@ -113,7 +115,7 @@ def _kind(path: Path) -> str | None:
         keys = set(data) if isinstance(data, dict) else set()
     except InputError:
         keys = {line.partition(":")[0].rstrip() for line in text.splitlines()}
-    if "scheduler" in keys and not keys & {"roles", "engine", "extends"}:
+    if keys & {"scheduler", "runs"} and not keys & {"roles", "engine", "model", "extends"}:
         return "profile"
     return "recipe" if "extends" in keys or {"schema", "roles"} <= keys else None
 

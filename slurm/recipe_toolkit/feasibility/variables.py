@@ -51,6 +51,7 @@ _SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
     r"|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
 )
+_LONGEST_SECRET = 4096
 _NO_SECRET = re.compile(r"|true|false|[0-9]{1,6}|none|EMPTY", re.IGNORECASE)
 
 
@@ -59,7 +60,7 @@ def looks_secret(name: str, value: object) -> bool:
     if not isinstance(value, str):
         return False
     named = _SECRET_NAME.search(name.upper().replace("-", "_")) is not None
-    return bool(_SECRET_VALUE.search(value)) or (named and not _NO_SECRET.fullmatch(value))
+    return bool(_SECRET_VALUE.search(value[:_LONGEST_SECRET])) or (named and not _NO_SECRET.fullmatch(value))
 
 
 def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> Iterator[Fault]:
