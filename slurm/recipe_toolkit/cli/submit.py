@@ -25,22 +25,16 @@ def submit_command(
     run alone and says how to come back to it.
     """
     from recipe_toolkit.cli.following import await_run, say_detached
-    from recipe_toolkit.cluster_loader import load_cluster
-    from recipe_toolkit.plan.build import build_plan
-    from recipe_toolkit.recipe_loader import load_recipe
+    from recipe_toolkit.cli.planning import plan_files
     from recipe_toolkit.rundir import RunDir
     from recipe_toolkit.submit import dry_run as dry
     from recipe_toolkit.submit import submit
 
-    recipe = load_recipe(file, sets)
-    site = load_cluster(cluster)
-    for warning in (*recipe.warnings, *site.warnings):
-        click.echo(warning.render(), err=True)
-    plan = build_plan(recipe.recipe, site.cluster)
+    planned = plan_files(file, cluster, sets)
     if dry_run:
-        click.echo(dry(site, plan), nl=False)
+        click.echo(dry(planned.cluster, planned.plan), nl=False)
         return 0
-    submitted = submit(recipe, site, plan)
+    submitted = submit(planned.recipe, planned.cluster, planned.plan)
     if not as_json:
         click.echo(submitted.run_id)
         kind = "job" if submitted.scheduler == "slurm" else "process"
