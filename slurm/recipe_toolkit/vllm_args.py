@@ -143,6 +143,12 @@ def canonical(key: str) -> str:
     return key.lstrip("-").replace("_", "-")
 
 
+def full_name(key: str, version: str) -> str:
+    """The name that a flag or an alias of it goes by; an unknown flag is only spelt with ``-``."""
+    plain = canonical(key)
+    return _list(version).names.get(plain, plain)
+
+
 def check(args: Mapping[str, Any], version: str, where: str) -> list[ArgProblem]:
     """Everything wrong with the flags at ``where`` (such as ``engine.args``) for this version.
 

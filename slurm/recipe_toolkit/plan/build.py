@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.plan import client, flags, vllm
 from recipe_toolkit.plan import router as routing
-from recipe_toolkit.plan.container import Needs, contained
-from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Point, Process, Proof
+from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
 from recipe_toolkit.plan.sim import simulated
-from recipe_toolkit.plan.tools import runner
 from recipe_toolkit.plan.topology import Placement, place
-from recipe_toolkit.plan.values import Value
 from recipe_toolkit.recipe import Recipe
 
 # vLLM's defaults; each block of the KV cache holds so many tokens.
@@ -36,8 +32,10 @@ def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
     for placed in placement.instances:
         instances.append(vllm.instance(placed))
         for process in vllm.processes(recipe, cluster, placement, placed):
-            simulate = recipe.engine.kind == "sim"
-            engines.append(simulated(recipe, placed.role, process) if simulate else process)
+            if recipe.engine.kind == "sim":
+                engines.append(simulated(recipe, placed.role, process))
+            else:
+                engines.append(vllm.housed_engine(recipe, cluster, placement, process))
     processes = list(engines)
     if routing.is_needed(recipe, engines):
         if recipe.router.kind == "none":
@@ -45,7 +43,6 @@ def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
             raise InputError([Problem("recipe", 0, 0, "router.kind", message, "kind: vllm-router")])
         processes.append(routing.router(recipe, cluster, engines))
     entry = processes[-1] if len(processes) > len(engines) else next(item for item in engines if item.api)
-    points = list(client.points(recipe, cluster, entry))
     return Plan(
         name=recipe.name,
         engine=recipe.engine.kind,
@@ -57,8 +54,8 @@ def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
         time_limit_s=recipe.time_limit_s,
         nodes=placement.nodes,
         instances=tuple(instances),
-        processes=tuple(_contain(recipe, cluster, placement, process) for process in processes),
-        benchmarks=tuple(_contain_point(cluster, point) for point in points),
+        processes=tuple(processes),
+        benchmarks=tuple(client.points(recipe, cluster, entry)),
         entry=entry.name,
         proof=_proof(recipe),
         deadlines=Deadlines(**{key.removesuffix("_s"): value for key, value in vars(recipe.deadlines).items()}),
@@ -110,36 +107,3 @@ def _proof(recipe: Recipe) -> Proof:
         prompt_words=block + block // 2 + 16,
         two_step=kv is None or kv.connector != "example",
     )
-
-
-def _contain(recipe: Recipe, cluster: Cluster, placement: Placement, process: Process) -> Process:
-    """The process in its container, where the profile or the recipe says that it has one."""
-    engine = any(process.role == role.name for role in recipe.roles)
-    if engine and recipe.engine.kind == "sim":
-        return process
-    program = "vllm" if engine else _PROGRAMS.get(process.role)
-    image = runner(cluster, program, recipe.engine.image if engine else None).image if program else None
-    if image is None:
-        return process
-    gpus = engine and recipe.resources.device == "gpu"
-    needs = Needs(image, _paths(process), gpus, fabric=gpus and len(placement.nodes) > 1)
-    return contained(process, cluster.container, needs)
-
-
-_PROGRAMS: Mapping[str, str] = {routing.NAME: "vllm-router"}
-
-
-def _contain_point(cluster: Cluster, point: Point) -> Point:
-    if point.client != "aiperf":
-        return point
-    image = runner(cluster, "aiperf").image
-    if image is None:
-        return point
-    process = contained(point.process, cluster.container, Needs(image, _paths(point.process)))
-    return replace(point, process=process)
-
-
-def _paths(process: Process) -> list[Value]:
-    """The model's and the tokenizer's place in a command."""
-    words = list(process.argv)
-    return [words[words.index(word) + 1] for word in ("serve", "--tokenizer") if word in words[:-1]]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan import flags
+from recipe_toolkit.plan.container import Needs, housed
 from recipe_toolkit.plan.model import Point, Process
 from recipe_toolkit.plan.sim import TOKENIZER
-from recipe_toolkit.plan.tools import runner, source
+from recipe_toolkit.plan.tools import Runner, runner, source
 from recipe_toolkit.plan.values import RunPath, Value, url
 from recipe_toolkit.recipe import Benchmark, Recipe, Slo
 
 ROLE = "client"
 _NODE = 0
-# With it AIPerf takes a tokenizer's path for a repository in the hub's cache, and stops.
-_UNSET = ("HF_HUB_OFFLINE",)
+# With these AIPerf takes a tokenizer's path for a repository in the hub's cache, and stops.
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 RESERVED = {
     **dict.fromkeys(("url", "u", "model", "model-names", "m"), "the plan sets it"),
@@ -50,14 +52,23 @@ def points(recipe: Recipe, cluster: Cluster, entry: Process) -> Iterator[Point]:
             yield _aiperf(recipe, cluster, entry, benchmark, name, None, rate)
 
 
-def _tokenizer(recipe: Recipe, cluster: Cluster) -> tuple[Value, str | None]:
+@dataclass(frozen=True)
+class _Tokenizer:
+    """Where it is. ``revision``: of a repository of the hub. ``local``: a folder that the nodes have."""
+
+    where: Value
+    revision: str | None = None
+    local: bool = True
+
+
+def _tokenizer(recipe: Recipe, cluster: Cluster) -> _Tokenizer:
     if recipe.model.tokenizer is not None:
         found = source(recipe.model.tokenizer, cluster, "model.tokenizer")
     elif recipe.engine.kind == "sim":
-        return TOKENIZER, None
+        return _Tokenizer(TOKENIZER)
     else:
         found = source(recipe.model.path, cluster, "model.path")
-    return found.name, found.revision
+    return _Tokenizer(found.name, found.revision, found.is_path)
 
 
 def _aiperf(
@@ -71,10 +82,11 @@ def _aiperf(
 ) -> Point:
     requests = _count(benchmark.requests, benchmark.requests_per_concurrency, concurrency)
     warmup = _count(benchmark.warmup, benchmark.warmup_per_concurrency, concurrency)
-    tokenizer, revision = _tokenizer(recipe, cluster)
-    words: list[Value] = [runner(cluster, "aiperf").head, "profile", "--model", recipe.model.served_name]
+    tokenizer, program = _tokenizer(recipe, cluster), runner(cluster, "aiperf")
+    words: list[Value] = [program.head, "profile", "--model", recipe.model.served_name]
     words += ["--url", url(entry.name, entry.node), "--endpoint-type", benchmark.endpoint, "--streaming"]
-    words += ["--tokenizer", tokenizer, *(["--tokenizer-revision", revision] if revision else [])]
+    words += ["--tokenizer", tokenizer.where]
+    words += ["--tokenizer-revision", tokenizer.revision] if tokenizer.revision else []
     words += ["--isl", str(benchmark.isl), "--isl-stddev", "0", "--osl", str(benchmark.osl), "--osl-stddev", "0"]
     # Counted by the server: text that is split into tokens once more gives other numbers.
     words += ["--extra-inputs", "ignore_eos:true", "--use-server-token-count"]
@@ -96,7 +108,7 @@ def _aiperf(
     return Point(
         id=point,
         client=benchmark.client,
-        process=_process(cluster, benchmark, point, words, {}),
+        process=_process(cluster, benchmark, point, words, program, tokenizer, {}),
         artifacts=_artifacts(point),
         timeout_s=benchmark.timeout_s,
         isl=benchmark.isl,
@@ -111,39 +123,48 @@ def _aiperf(
 def _command(recipe: Recipe, cluster: Cluster, entry: Process, benchmark: Benchmark) -> Point:
     """Any program. It learns from its environment where to send requests and where to write."""
     point = benchmark.name
-    program, *rest = benchmark.command
-    head = runner(cluster, program).head if program in cluster.tools else program
+    name, *rest = benchmark.command
+    program = runner(cluster, name) if name in cluster.tools else Runner(name)
+    tokenizer = _tokenizer(recipe, cluster)
     env: dict[str, Value] = {
         "RECIPE_URL": url(entry.name, entry.node),
         "RECIPE_MODEL": recipe.model.served_name,
         "RECIPE_ARTIFACTS": RunPath(_artifacts(point)),
-        "RECIPE_TOKENIZER": _tokenizer(recipe, cluster)[0],
+        "RECIPE_TOKENIZER": tokenizer.where,
     }
     return Point(
         id=point,
         client=benchmark.client,
-        process=_process(cluster, benchmark, point, [head, *rest], env),
+        process=_process(cluster, benchmark, point, [program.head, *rest], program, tokenizer, env),
         artifacts=_artifacts(point),
         timeout_s=benchmark.timeout_s,
     )
 
 
 def _process(
-    cluster: Cluster, benchmark: Benchmark, point: str, argv: Sequence[Value], own: dict[str, Value]
+    cluster: Cluster,
+    benchmark: Benchmark,
+    point: str,
+    argv: Sequence[Value],
+    program: Runner,
+    tokenizer: _Tokenizer,
+    own: Mapping[str, Value],
 ) -> Process:
+    unset = _OFFLINE if benchmark.client == "aiperf" and tokenizer.local else ()
     env: dict[str, Value] = {**cluster.env, **benchmark.env, **own}
-    return Process(
+    process = Process(
         name=f"bench-{point}",
         role=ROLE,
         instance=0,
         rank=0,
         node=_NODE,
         argv=tuple(argv),
-        env={key: value for key, value in env.items() if key not in _UNSET},
-        unset=_UNSET,
+        env={key: value for key, value in env.items() if key not in unset},
+        unset=unset,
         secrets=cluster.secrets,
         may_exit=True,
     )
+    return housed(process, program, cluster.container, Needs([tokenizer.where] if tokenizer.local else []))
 
 
 def _artifacts(point: str) -> str:

@@ -1,5 +1,7 @@
 """Container runtimes: (argv, env, mounts, devices) to the argv to exec.
 
+The container has the node's network, IPC and GPU numbers, so it is for nodes that the run has to itself:
+it does not stand in the job's cgroup, and sees devices that Slurm may have given to others.
 Values of variables never stand in the argv, where every user of the node could read them: ``--env
 NAME`` takes the value from the runtime's own environment, which is the one that the plan gives.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from recipe_toolkit.cluster import Container
 from recipe_toolkit.plan.model import Process
+from recipe_toolkit.plan.tools import Runner
 from recipe_toolkit.plan.values import Join, PackagePath, RunId, RunPath, Value
 
 _OPEN_FILES = 1048576
@@ -25,14 +28,18 @@ class Needs:
     GPUs. ``fabric``: whether it talks RDMA to other nodes.
     """
 
-    image: str
     paths: Sequence[Value] = ()
     gpus: bool = False
     fabric: bool = False
 
 
-def contained(process: Process, container: Container, needs: Needs) -> Process:
-    """The process in a container of the profile's runtime. Raises KeyError for an unknown runtime."""
+_NOTHING = Needs()
+
+
+def housed(process: Process, where: Runner, container: Container, needs: Needs = _NOTHING) -> Process:
+    """The process as its runner says: unchanged on the node itself, else in a container of the profile's runtime."""
+    if where.image is None:
+        return process
     runtime, devices, limits = _RUNTIMES[container.runtime]
     name = Join((RunId(), "-", process.name))
     program, *rest = process.argv
@@ -46,9 +53,8 @@ def contained(process: Process, container: Container, needs: Needs) -> Process:
     words += _mounts(container, needs.paths)
     for variable in sorted({*process.env, *process.secrets}):
         words += ["--env", variable]
-    words += [*container.args, "--entrypoint", program, needs.image, *rest]
-    cleanup = (runtime, "rm", "--force", "--volumes", name)
-    return replace(process, argv=tuple(words), cleanup=cleanup)
+    words += [*container.args, "--entrypoint", program, where.image, *rest]
+    return replace(process, argv=tuple(words), cleanup=(runtime, "rm", "--force", "--volumes", name))
 
 
 def _mounts(container: Container, paths: Sequence[Value]) -> list[Value]:

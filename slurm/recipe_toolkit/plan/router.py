@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan import flags
+from recipe_toolkit.plan.container import housed
 from recipe_toolkit.plan.model import Process, Ready
 from recipe_toolkit.plan.tools import runner
 from recipe_toolkit.plan.values import Address, Port, Value, url
@@ -44,8 +45,8 @@ def router(recipe: Recipe, cluster: Cluster, engines: Sequence[Process]) -> Proc
     It does not listen before all workers are healthy, and gives up after the ready deadline. Its
     ``/health`` answers 200 while each stage has a healthy worker.
     """
-    where = Address(_NODE)
-    words: list[Value] = [runner(cluster, "vllm-router").head, "--host", where, "--port", Port(NAME, "http")]
+    where, program = Address(_NODE), runner(cluster, "vllm-router")
+    words: list[Value] = [program.head, "--host", where, "--port", Port(NAME, "http")]
     words += ["--policy", recipe.router.policy]
     apis = [process for process in engines if process.api]
     if recipe.disaggregated:
@@ -59,7 +60,7 @@ def router(recipe: Recipe, cluster: Cluster, engines: Sequence[Process]) -> Proc
     words += ["--worker-startup-check-interval", "1"]
     words += ["--worker-startup-timeout-secs", str(int(recipe.deadlines.ready_s))]
     words += flags.render(recipe.router.args)
-    return Process(
+    process = Process(
         name=NAME,
         role=NAME,
         instance=0,
@@ -71,3 +72,4 @@ def router(recipe: Recipe, cluster: Cluster, engines: Sequence[Process]) -> Proc
         ready=Ready("http", "/health"),
         after=(ENGINES,),
     )
+    return housed(process, program, cluster.container)

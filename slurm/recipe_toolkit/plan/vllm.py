@@ -26,8 +26,9 @@ from typing import Any
 
 from recipe_toolkit import vllm_args
 from recipe_toolkit.cluster import Cluster
+from recipe_toolkit.plan.container import Needs, housed
 from recipe_toolkit.plan.model import Instance, Process, Ready
-from recipe_toolkit.plan.tools import Source, runner, source
+from recipe_toolkit.plan.tools import Runner, Source, runner, source
 from recipe_toolkit.plan.topology import Part, Placed, Placement
 from recipe_toolkit.plan.values import Address, Devices, Interface, Json, Port, RunPath, Value
 from recipe_toolkit.recipe import KvTransfer, Recipe, Role
@@ -68,7 +69,7 @@ def _process(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Pla
     api = rank == 0 or instance(placed).lb == "hybrid"
     ranks = dp_ranks(placed, rank)
     visible = part.slots + _peers(recipe, placement, part)
-    argv: list[Value] = [runner(cluster, "vllm").head, *serve_words(recipe, cluster, placed, rank)]
+    argv: list[Value] = [_runner(recipe, cluster).head, *serve_words(recipe, cluster, placed, rank)]
     if visible != part.slots and vllm_args.knows("device-ids", recipe.engine.version):
         # Numbers are places in CUDA_VISIBLE_DEVICES where that is set (arg_utils.py, _resolve_device_ids).
         argv += ["--device-ids", ",".join(str(place) for place in range(len(part.slots)))]
@@ -89,6 +90,17 @@ def _process(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Pla
         api=api,
         ready=Ready("http", "/health", recipe.model.served_name) if api else None,
     )
+
+
+def housed_engine(recipe: Recipe, cluster: Cluster, placement: Placement, process: Process) -> Process:
+    """The process where the profile runs vLLM: on the node, or in a container."""
+    gpus = recipe.resources.device == "gpu"
+    needs = Needs([_model(recipe, cluster).name], gpus, fabric=gpus and len(placement.nodes) > 1)
+    return housed(process, _runner(recipe, cluster), cluster.container, needs)
+
+
+def _runner(recipe: Recipe, cluster: Cluster) -> Runner:
+    return runner(cluster, "vllm", recipe.engine.image)
 
 
 def dp_ranks(placed: Placed, rank: int) -> tuple[int, ...]:
@@ -198,7 +210,7 @@ def effective_args(recipe: Recipe, role: Role) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for args in (recipe.engine.args, role.args):
         for key, value in args.items():
-            merged[vllm_args.canonical(key)] = value
+            merged[vllm_args.full_name(key, recipe.engine.version)] = value
     return merged
 
 
@@ -209,7 +221,7 @@ def _env(recipe: Recipe, cluster: Cluster, placed: Placed, rank: int, visible: t
     env["VLLM_HOST_IP"] = Address(part.node)
     if recipe.resources.device == "gpu":
         # Numbers that nvidia-smi and Slurm give are in the bus' order.
-        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         env["CUDA_VISIBLE_DEVICES"] = Devices(part.node, visible)
     if len(placed.parts) > 1:
         for key in _INTERFACES:
