@@ -119,6 +119,20 @@ def test_numbers_have_three_digits(value: Any, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "device", "allocated", "shown"),
+    [
+        ("H200", "gpu", 8, "8 H200 GPUs"),
+        ("H200", "gpu", 16, "8 of 16 H200 GPUs"),
+        ("cpu", "cpu", 8, "8 CPU worker slots"),
+        ("EPYC", "cpu", 8, "8 worker slots on EPYC"),
+    ],
+)
+def test_what_the_engines_use(name: str, device: str, allocated: int, shown: str) -> None:
+    gpus = {"name": name, "device": device, "allocated": allocated, "working": 8}
+    assert text.gpus({"gpus": gpus}) == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
     [(0.0034, "3 ms"), (12.34, "12.3 s"), (99.97, "1 min 40 s"), (245, "4 min 05 s"), (7380, "2 h 03 min")],
 )

@@ -103,7 +103,9 @@ def bound(name: str, value: float) -> str:
 def gpus(results: Mapping[str, Any]) -> str:
     """``4 of 8 H200 GPUs``, or worker slots on a CPU."""
     known = results["gpus"]
-    name = f"{known['name']} GPUs" if known["device"] == "gpu" else f"worker slots on {known['name']}"
+    name = f"{known['name']} GPUs"
+    if known["device"] != "gpu":
+        name = "CPU worker slots" if known["name"].lower() == "cpu" else f"worker slots on {known['name']}"
     if known["working"] == known["allocated"]:
         return f"{known['working']} {name}"
     return f"{known['working']} of {known['allocated']} {name}"
