@@ -10,7 +10,7 @@ from typing import Any
 from slurm_rig import Rig
 from submit_support import wait_until
 
-DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
+DAEMONS = ("munged", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd")
 
 # Prints, so that nobody takes it for stalled.
 LONG = ["python3", "-uc", "import time; [(print(i), time.sleep(0.5)) for i in range(400)]"]

@@ -56,7 +56,7 @@ def test_what_a_dry_run_prints_is_what_is_submitted(site):
 
 
 def test_odd_signs_in_the_run_folder(slurm_rig, tmp_path):
-    folder = tmp_path / 'it\'s a "run";#x $HOME'
+    folder = tmp_path / 'it\'s a "run";#x $(id) & ü'
     folder.mkdir()
     run = Site(slurm_rig, folder).start(small_recipe())
     assert run.wait(0)["state"] == "done"
@@ -139,10 +139,9 @@ def test_a_lead_that_is_killed(site):
     run.leaves_nothing()
 
 
-def test_a_requeued_run_goes_on_in_a_second_attempt(site):
-    run = site.start(
-        small_recipe(QUICK, ["sh", "-c", "test -e again || { touch again; while :; do echo .; sleep 1; done; }"])
-    )
+def test_a_requeued_run_goes_on_in_a_second_attempt(site, tmp_path):
+    first_time_only = 'test -e "$1" || { touch "$1"; while :; do echo .; sleep 1; done; }'
+    run = site.start(small_recipe(QUICK, ["sh", "-c", first_time_only, "sh", str(tmp_path / "again")]))
     run.starts("bench-c1")
     assert site.rig.exec("scontrol", "requeue", run.job_id).returncode == 0
     wait_until(lambda: json.loads(site.recipe("status", run.id, "--json").stdout)["state"] == "pending", 30)
