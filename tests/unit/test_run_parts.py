@@ -201,7 +201,7 @@ def test_http_garbage(parts: tuple[bytes, ...], text: str) -> None:
 def test_http_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(http.HttpError, match=r"refused|Connect"):
+    with pytest.raises(http.HttpError, match="Connection refused"):
         get(f"http://127.0.0.1:{port}")
     with pytest.raises(http.HttpError, match="is not http"):
         get("https://127.0.0.1:1/")

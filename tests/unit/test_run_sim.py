@@ -119,7 +119,6 @@ def test_a_headless_rank_that_exits_ends_the_run(start: Start) -> None:
     [
         ("no_kv", None, "prefill-0 handed no kv_transfer_params on"),
         ("lost_kv", None, "prove: KV from prefill-0 to decode-0: still not after"),
-        (None, "wrong_answer", "decode-0 answered nothing"),
     ],
 )
 def test_faults_that_only_the_proof_sees(start: Start, prefill: str | None, decode: str | None, text: str) -> None:
@@ -127,7 +126,7 @@ def test_faults_that_only_the_proof_sees(start: Start, prefill: str | None, deco
         sim(name, 0, fault={"kind": kind} if kind else None)
         for name, kind in (("prefill-0", prefill), ("decode-0", decode))
     ]
-    what = plan(processes, kv=True, deadlines=dataclasses.replace(runkit.QUICK, prove=1.5))
+    what = plan(processes, kv=True, deadlines=dataclasses.replace(runkit.QUICK, prove=2.5))
     run = start(dataclasses.replace(what, engine="sim", proof=dataclasses.replace(what.proof, prompt_words=64)))
     run.wait()
     assert text in run.state["message"]

@@ -156,6 +156,9 @@ async def _stall(context: Context, point: Point, view: ProcessView, series: Seri
         if now != seen:
             seen, moved = now, time.monotonic()
         elif time.monotonic() - moved > limit:
+            await series.sample()  # the last one may be as old as its interval
+            if series.tokens != seen[0]:
+                continue
             what = f"is stalled: no token and no line of output for {limit:g} s"
             raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
 

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -56,7 +57,9 @@ async def _bounded(method: str, url: str, body: bytes, timeout: float, headers: 
     except asyncio.TimeoutError:
         raise HttpError(f"no answer from {url} within {timeout:g} s") from None
     except (OSError, EOFError, ValueError, http.client.HTTPException, asyncio.LimitOverrunError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        # asyncio words a refused connection its own way; the system's words are known.
+        known = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else None
+        reason = known or str(error) or type(error).__name__
         raise HttpError(f"{url}: {reason}") from error
 
 

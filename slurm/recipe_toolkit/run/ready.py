@@ -17,6 +17,7 @@ from recipe_toolkit.errors import DeadlineError, RunError
 from recipe_toolkit.plan.model import Process
 from recipe_toolkit.run import bind, http, launch
 from recipe_toolkit.run.context import Clock, Context, Target
+from recipe_toolkit.run.control import BEAT_S
 from recipe_toolkit.run.fleet import ProcessView
 from recipe_toolkit.run.http import HttpError
 from recipe_toolkit.run.tasks import race, together
@@ -25,7 +26,8 @@ _PROBE_S = 5.0
 _PAUSE_S = 0.25
 _TOKEN_S = 300.0  # one token; the first request of a rank may compile kernels
 _FOREIGN_S = 3.0  # how long a port may be another's: our own program says so itself, and is given new ports
-_PROGRESS_S = 10.0
+_PROGRESS_S = 10.0  # and then ever more rarely, up to
+_PROGRESS_MOST_S = 60.0
 _RETRIED = (408, 425, 429)  # besides 5xx
 
 log = logging.getLogger("recipe_toolkit.run")
@@ -262,15 +264,18 @@ async def _stall(context: Context, groups: Sequence[Group]) -> None:
             if group.done or any(view.pid is None or view.exit_code is not None for view in views):
                 continue
             still = time.monotonic() - max(view.moved for view in views)
-            if still > stall:
+            # What is known of a process may be a beat old.
+            if still > stall + BEAT_S:
                 view = min(views, key=lambda item: item.moved)
                 what = f"shows no sign of life for {still:.0f} s (log, CPU time and I/O stand still)"
                 raise context.failure("ready", view, what, *await context.tail(view.name))
 
 
 async def _progress(context: Context, groups: Sequence[Group]) -> None:
+    pause = _PROGRESS_S
     while True:
-        await asyncio.sleep(_PROGRESS_S)
+        await asyncio.sleep(pause)
+        pause = min(_PROGRESS_MOST_S, pause * 1.5)
         done = [group.name for group in groups if group.done]
         waiting = {}
         for group in groups:

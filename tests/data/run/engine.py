@@ -100,6 +100,12 @@ class Server(ThreadingHTTPServer):
     address_family = socket.AF_INET
 
 
+def exit_when_told() -> None:
+    while not Path(options.marker).exists():
+        time.sleep(0.05)
+    os._exit(7)
+
+
 def main() -> None:
     print(f"engine pid={os.getpid()} model={options.model} fault={options.fault}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -116,8 +122,7 @@ def main() -> None:
         Path(options.marker).touch()
         raise OSError(98, "Address already in use")
     if options.fault == "late_exit":
-        threading.Timer(options.delay, lambda: os._exit(7)).start()
-        options.delay = 0
+        threading.Thread(target=exit_when_told, daemon=True).start()
     Server((options.host, options.port), Handler).serve_forever()
 
 
