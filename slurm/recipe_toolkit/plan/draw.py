@@ -21,15 +21,18 @@ def draw(plan: Plan) -> str:
 
 def _head(plan: Plan) -> str:
     roles = ", ".join(_role(plan, role) for role in plan.gpus.by_role)
-    noun = "GPUs" if plan.device == "gpu" else "slots"
     lines = [
         f"{plan.name}: {roles}",
-        f"{_count(len(plan.nodes), 'node')} of {plan.gpus_per_node} {noun} ({plan.gpu}), "
+        f"{_count(len(plan.nodes), 'node')} of {_count(plan.gpus_per_node, _noun(plan))} ({plan.gpu}), "
         f"{plan.gpus.working} of {plan.gpus.allocated} used; {plan.engine} {plan.engine_version}; "
         f"time limit {_clock(plan.time_limit_s)}",
         f"requests go to {plan.entry}; proof: {_proof(plan)}",
     ]
     return "\n".join(lines)
+
+
+def _noun(plan: Plan) -> str:
+    return "GPU" if plan.device == "gpu" else "slot"
 
 
 def _count(number: int, noun: str) -> str:
@@ -45,7 +48,7 @@ def _role(plan: Plan, role: str) -> str:
     first = members[0]
     sizes = [f"{name}{size}" for name, size in (("tp", first.tp), ("pp", first.pp), ("dp", first.dp)) if size > 1]
     lb = ", an API server a node" if first.lb == "hybrid" else ""
-    return f"{len(members)} {role} of {' '.join(sizes) or 'one GPU'}{lb}"
+    return f"{len(members)} {role} of {' '.join(sizes) or f'one {_noun(plan)}'}{lb}"
 
 
 def _proof(plan: Plan) -> str:
@@ -56,22 +59,34 @@ def _proof(plan: Plan) -> str:
 
 
 def _picture(plan: Plan) -> str:
-    """A row a node, a cell a GPU; a cell names the process that has it."""
-    rows = []
-    for node in plan.nodes:
-        cells = ["."] * plan.gpus_per_node
-        for process in plan.processes:
-            if process.node == node.index:
-                for slot in process.gpus:
-                    cells[slot] = process.name
-        rows.append((f"node {node.index}", cells, _others(plan, node.index)))
-    width = max(len(cell) for _, cells, _ in rows for cell in cells)
+    """A row a node; the GPUs that a process has are one box."""
+    rows = [(f"node {node.index}", _boxes(plan, node.index), _others(plan, node.index)) for node in plan.nodes]
+    width = max(_cell_width(name, span) for _, boxes, _ in rows for name, span in boxes)
     label = max(len(name) for name, _, _ in rows)
     head = " ".join(str(slot).center(width) for slot in range(plan.gpus_per_node))
     lines = [f"{'':{label}}  {head}".rstrip()]
-    for name, cells, others in rows:
-        lines.append(f"{name:{label}} |{'|'.join(cell.center(width) for cell in cells)}|{others}")
+    for name, boxes, others in rows:
+        cells = [text.center(span * (width + 1) - 1) for text, span in boxes]
+        lines.append(f"{name:{label}} |{'|'.join(cells)}|{others}")
     return "\n".join(lines)
+
+
+def _boxes(plan: Plan, node: int) -> list[tuple[str, int]]:
+    """(process, number of GPUs) from the first slot on; free slots are boxes of their own."""
+    owners = {slot: process.name for process in plan.processes if process.node == node for slot in process.gpus}
+    cells = [owners.get(slot, ".") for slot in range(plan.gpus_per_node)]
+    boxes: list[tuple[str, int]] = []
+    for cell in cells:
+        if boxes and cell != "." and boxes[-1][0] == cell:
+            boxes[-1] = (cell, boxes[-1][1] + 1)
+        else:
+            boxes.append((cell, 1))
+    return boxes
+
+
+def _cell_width(name: str, span: int) -> int:
+    """Columns of one GPU, so that ``span`` of them and the bars between hold the name with a blank on each side."""
+    return max(3, -(-(len(name) + 3 - span) // span))
 
 
 def _others(plan: Plan, node: int) -> str:
