@@ -111,17 +111,27 @@ def test_the_time_limit_warns_before_it_kills(local):
     assert state(run)["points"]["c0"] == "done"
 
 
-def test_a_controller_that_is_killed_is_lost_and_can_still_be_cleared_away(local):
+def test_a_run_whose_controller_and_agents_are_killed_is_lost(local):
     run = local(small_recipe(LONG))
     wait_until(lambda: started(run, "bench-c0"), 60)
     job = json.loads((run / "job.json").read_text())
     agents = [pid for pid in session(job["pid"]) if pid != job["pid"]]
     os.kill(job["pid"], signal.SIGKILL)
+    # The agents go on without it, and so does the run.
+    assert json.loads(local.recipe("status", "last", "--json").stdout)["state"] == "running"
     for pid in agents:
         os.kill(pid, signal.SIGKILL)
     done = local.recipe("wait", "last")
     assert done.returncode == 102
     assert f"process {job['pid']} is gone" in done.stdout
+
+
+def test_a_run_without_its_controller_can_be_cancelled(local):
+    run = local(small_recipe(LONG))
+    wait_until(lambda: started(run, "bench-c0"), 60)
+    os.kill(json.loads((run / "job.json").read_text())["pid"], signal.SIGKILL)
+    assert "cancelled" in local.recipe("cancel", "last").stdout
+    assert local.recipe("wait", "last").returncode == 103
 
 
 def test_a_dry_run_says_what_would_be_started(local):

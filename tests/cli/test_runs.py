@@ -312,6 +312,20 @@ def test_wait_refuses_a_timeout_that_is_none(recipe, runs, text):
     assert "--timeout" in done.stderr
 
 
+def test_wait_follows_with_the_headline_figures_of_a_point(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="done")
+    run.bench("c8").mkdir(parents=True)
+    result = {"requests": {"ok": 80, "failed": 0}, "ttft_ms": {"mean": 31.25}, "tpot_ms": None, "output_tps": 1234.5}
+    (run.bench("c8") / "point.json").write_text(json.dumps({"result": result}))
+    run.events.write_text(
+        '{"t": 1, "event": "point_finished", "point": "c8", "valid": true}\n'
+        '{"t": 2, "event": "point_finished", "point": "gone", "valid": false, "reasons": ["2 requests failed"]}\n'
+    )
+    one, two = recipe("wait", "last", "--follow").stderr.splitlines()
+    assert one.endswith("point finished: point c8, valid True, ok 80, TTFT 31.25 ms, output 1234 tok/s")
+    assert two.endswith("point finished: point gone, valid False, reasons [2 requests failed]")
+
+
 def test_wait_follows_the_events_and_ctrl_c_detaches(recipe, runs, fake_slurm):
     run = make_run(runs, ONE, state="running", phase="bind")
     fake_slurm.holds("7|RUNNING|None|n1|0|0")

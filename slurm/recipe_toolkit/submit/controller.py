@@ -31,6 +31,11 @@ def elsewhere(job: Mapping[str, Any]) -> str | None:
     return None if host == socket.gethostname() else host
 
 
+def lives(job: Mapping[str, Any]) -> bool:
+    """Whether the controller, or an agent that has outlived it, runs on this host."""
+    return alive(job) or bool(members(job))
+
+
 def alive(job: Mapping[str, Any]) -> bool:
     """Whether this very controller runs on this host."""
     if job.get("boot") not in (None, _boot()):

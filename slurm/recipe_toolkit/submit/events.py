@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.rundir import RunDir, read_json
 
 _SHOWN = 240
 
@@ -35,7 +35,31 @@ class EventReader:
             except ValueError:
                 continue
             if isinstance(event, dict):
+                if event.get("event") == "point_finished":
+                    event |= _figures(self._run, str(event.get("point")))
                 yield event
+
+
+def _figures(run: RunDir, point: str) -> dict[str, str]:
+    """The headline figures of a finished point; none of what was not measured."""
+    try:
+        result = read_json(run.bench(point) / "point.json")["result"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    found = {}
+    for name, path, unit in (
+        ("ok", ("requests", "ok"), ""),
+        ("failed", ("requests", "failed"), ""),
+        ("TTFT", ("ttft_ms", "mean"), " ms"),
+        ("TPOT", ("tpot_ms", "mean"), " ms"),
+        ("output", ("output_tps",), " tok/s"),
+    ):
+        value: Any = result
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, (int, float)) and not (name == "failed" and value == 0):
+            found[name] = f"{value:.4g}{unit}"
+    return found
 
 
 def render_event(event: Mapping[str, Any]) -> str:

@@ -48,6 +48,9 @@ def executor(run: RunDir, plan: Plan, cluster: Cluster) -> AgentExecutor:
     """The executor that submits this run. Raises SubmitError for what the batch script could not hold."""
     for path in (str(run.root), cluster.python or sys.executable, *cluster.pythonpath):
         check_path(path)
+    for path in cluster.pythonpath:
+        if ":" in path:
+            raise SubmitError(f"{path!r}: a path with : cannot be in pythonpath, where it separates paths")
     made = AgentExecutor(run.job_folder, python=python_command(cluster))
     made.update_parameters(**parameters(run, plan, cluster))
     return made

@@ -156,7 +156,7 @@ def _local_word(record: Record) -> Word | None:
     host = controller.elsewhere(record.job)
     if host:
         return Word("silent", reason=f"the run is on {host}: ask there")
-    return Word("active", "RUNNING") if controller.alive(record.job) else Word("gone")
+    return Word("active", "RUNNING") if controller.lives(record.job) else Word("gone")
 
 
 def join(record: Record, word: Word | None, now: float, folder: str) -> RunState:

@@ -10,7 +10,7 @@ from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.record import read_record
 from recipe_toolkit.submit.state import RunState, run_state
 
-STEP_S = 0.25  # between looks at the run folder
+STEP_S = 0.5  # between looks at the run folder
 SLOWEST_S = 15.0  # between calls of squeue
 GRACE_S = 3.0  # for a last state.json to cross a network file system
 SILENCE_S = 600.0  # without an answer of the scheduler
