@@ -191,7 +191,11 @@ def test_a_client_that_fails(start: Start) -> None:
     run = start(plan([engine("serve-0", 0)], [client("c1", "serve-0", 0, ASK), bad, client("c3", "serve-0", 0, ASK)]))
     fails(run, "bench: point c2: bench-c2 on node 0", "exited with code 5: Error: no tokenizer")
     assert run.state["points"] == {"c1": "done", "c2": "failed", "c3": "pending"}
-    assert [point["id"] for point in json.loads(run.dir.results.read_text())["points"]] == ["c1"]
+    points = json.loads(run.dir.results.read_text())["points"]
+    assert [(point["id"], point["valid"], point["exit_code"]) for point in points] == [
+        ("c1", True, 0),
+        ("c2", False, 5),
+    ]
 
 
 def test_a_client_that_does_not_end(start: Start) -> None:

@@ -286,6 +286,8 @@ def test_what_programs_inherit() -> None:
     assert environment.child_environment(base, {"A": "b"}, ["TOKEN"]) == {"PATH": "/bin", "A": "b"}
     given = environment.child_environment({"HF_HUB_OFFLINE": "1", "X": "1"}, {"X": "2"}, ["HF_HUB_OFFLINE"])
     assert given == {"X": "2"}
+    given = environment.child_environment({"NO_PROXY": "site"}, {"NO_PROXY": "10.0.0.1", "no_proxy": "10.0.0.1"}, [])
+    assert given == {"NO_PROXY": "site,10.0.0.1", "no_proxy": "10.0.0.1"}
 
 
 # --- facts

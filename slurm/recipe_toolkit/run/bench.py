@@ -21,6 +21,7 @@ from recipe_toolkit.run.tasks import cancel, race
 from recipe_toolkit.rundir import read_json, write_json
 
 _POINT = "point.json"
+_FAILED = "failed.json"
 _STOP_GRACE_S = 10.0
 
 log = logging.getLogger("recipe_toolkit.run")
@@ -32,7 +33,7 @@ async def bench(context: Context) -> None:
     Raises RunError if a client fails or the throughput stalls; what was measured stays.
     """
     for point in context.plan.benchmarks:
-        if _finished(context, point) is not None:
+        if _read(context, point, _POINT) is not None:
             log.info("point %s was measured before", point.id)
             _mark(context, point, "done")
             continue
@@ -56,7 +57,8 @@ async def write_results(context: Context, state: str, message: str | None) -> No
 
 
 def _write_results(context: Context, known: dict[str, Any]) -> bool | None:
-    found = [_finished(context, point) for point in context.plan.benchmarks]
+    # A client that failed is shown too, with the reasons why it does not count.
+    found = [_read(context, point, _POINT) or _read(context, point, _FAILED) for point in context.plan.benchmarks]
     points = [result for result in found if result is not None]
     # Several, if the instances differ: then the reader should see it.
     engine = ", ".join(sorted(set(context.versions.values())))
@@ -70,13 +72,13 @@ def _mark(context: Context, point: Point, state: str) -> None:
     context.journal.update(points={**context.journal.state["points"], point.id: state})
 
 
-def _finished(context: Context, point: Point) -> PointResult | None:
+def _read(context: Context, point: Point, name: str) -> PointResult | None:
     try:
-        return point_from_json(read_json(context.run.bench(point.id) / _POINT)["result"])
+        return point_from_json(read_json(context.run.bench(point.id) / name)["result"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        log.warning("%s of point %s cannot be read, so it is measured again: %r", _POINT, point.id, error)
+        log.warning("%s of point %s cannot be read, so it does not count: %r", name, point.id, error)
         return None
 
 
@@ -122,7 +124,7 @@ async def _measure(context: Context, point: Point) -> PointResult:
     }
     folder = context.run.bench(point.id)
     if view.exit_code != 0:
-        write_json(folder / "failed.json", document)
+        write_json(folder / _FAILED, document)
         raise context.describe_exit(f"bench: point {point.id}", view)
     write_json(folder / _POINT, document)
     return result

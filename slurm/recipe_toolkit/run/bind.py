@@ -10,7 +10,7 @@ from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Process
 from recipe_toolkit.plan.values import Bindings, NodeBinding, resolve
-from recipe_toolkit.run import facts
+from recipe_toolkit.run import environment, facts
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.tasks import together
 from recipe_toolkit.rundir import write_json
@@ -51,8 +51,16 @@ def rebind(context: Context, processes: Iterable[Process]) -> None:
     """Resolve the processes against the bindings and write bound.json anew."""
     assert context.bindings is not None
     for process in processes:
-        context.bound[process.name] = bind_process(process, context.bindings)
+        bound = bind_process(process, context.bindings)
+        bound.env.update(_direct(bound.env, context.bindings))
+        context.bound[process.name] = bound
     write_json(context.attempt.bound, _bound_json(context))
+
+
+def _direct(env: dict[str, str], bindings: Bindings) -> dict[str, str]:
+    """The nodes' addresses as exceptions from a proxy: a login shell's ``http_proxy`` reaches router and client too."""
+    addresses = ",".join(dict.fromkeys(node.address for node in bindings.nodes))
+    return {key: f"{env[key]},{addresses}" if env.get(key) else addresses for key in environment.NO_PROXY}
 
 
 def _node(found: dict[str, Any]) -> NodeBinding:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from recipe_toolkit.errors import RunError
 
+NO_PROXY = ("NO_PROXY", "no_proxy")
 _NOT_INHERITED = ("SLURM_", "SLURMD_", "SBATCH_", "SUBMITIT_", "PMI_", "PMIX_", "PMI2_")
 _SIOCGIFCONF = 0x8912
 _SIOCGIFADDR = 0x8915
@@ -62,6 +63,7 @@ def child_environment(base: Mapping[str, str], given: Mapping[str, str], unset: 
     """What a program inherits: the agent's environment without the scheduler's variables.
 
     vLLM and MPI libraries that find ``SLURM_*`` or ``PMI*`` believe that they are tasks of the job.
+    Exceptions from a proxy add up.
     """
     left = {key: value for key, value in base.items() if not key.startswith(_NOT_INHERITED)}
     if left.get("CUDA_VISIBLE_DEVICES") == "":
@@ -69,7 +71,8 @@ def child_environment(base: Mapping[str, str], given: Mapping[str, str], unset: 
         del left["CUDA_VISIBLE_DEVICES"]
     for key in unset:
         left.pop(key, None)
-    return {**left, **given}
+    joined = {key: f"{left[key]},{given[key]}" for key in NO_PROXY if left.get(key) and given.get(key)}
+    return {**left, **given, **joined}
 
 
 def node_address(where: Place, interface: str | None) -> tuple[str, str]:
