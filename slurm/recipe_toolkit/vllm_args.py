@@ -207,12 +207,14 @@ def _check_value(key: str, name: str, value: Any, args: Mapping[str, Any], known
             yield ArgProblem(key, f"takes no value, and is {_shown(value)}", f"{name}: true")
     elif kind == "json":
         yield from _check_document(key, name, value, known)
-    elif kind == "list":
+    elif kind in ("list", "repeat"):
         items = value if isinstance(value, (list, tuple)) else [value]
         if not items:
             yield ArgProblem(key, "is empty, and needs at least one value")
         for item in items:
-            yield from _check_scalar(key, name, item, args, known)
+            # lora-modules takes JSON for an item, and nothing else that takes a list of strings minds.
+            if not isinstance(item, Mapping) or option.get("type") != "str":
+                yield from _check_scalar(key, name, item, args, known)
     elif not (kind == "optional" and value is True):
         yield from _check_scalar(key, name, value, args, known)
 
@@ -348,6 +350,8 @@ def _words(name: str, value: Any, option: Mapping[str, Any]) -> list[str]:
         return [f"--{name}", _document(value)]
     if isinstance(value, (list, tuple)):
         items = [_document(item) if isinstance(item, (Mapping, list, tuple)) else _scalar(item) for item in value]
+        if kind == "repeat":
+            return [word for item in items for word in (f"--{name}", item)]
         return [f"--{name}", *items]
     text = _scalar(value)
     # A value that looks like a flag must stand in the same word.

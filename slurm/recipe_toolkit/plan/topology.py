@@ -7,6 +7,7 @@ then decode; instances of different roles share a node only where the recipe say
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,16 +44,17 @@ class Placement:
     instances: tuple[Placed, ...]
     nodes: tuple[Node, ...]
 
+    @functools.cached_property
+    def _by_node(self) -> dict[int, list[tuple[str, tuple[int, ...]]]]:
+        found: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+        for placed in self.instances:
+            for part in placed.parts:
+                found.setdefault(part.node, []).append((placed.role.name, part.slots))
+        return found
+
     def slots(self, node: int, role: str | None = None) -> tuple[int, ...]:
         """The slots that are in use on a node, of one role or of all."""
-        return tuple(
-            slot
-            for placed in self.instances
-            if role in (None, placed.role.name)
-            for part in placed.parts
-            if part.node == node
-            for slot in part.slots
-        )
+        return tuple(slot for name, slots in self._by_node[node] if role in (None, name) for slot in slots)
 
 
 @dataclass

@@ -1,0 +1,57 @@
+"""``recipe plan`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+
+from plankit import RECIPES, ROOT
+from recipe_toolkit.plan.draw import draw
+from recipe_toolkit.plan.model import plan_from_json
+
+SIM = ROOT / "recipes" / "tiny" / "sim-2p1d.yaml"
+PLAIN = RECIPES / "clusters" / "plain.yaml"
+
+
+def test_picture_and_commands(recipe):
+    done = recipe("plan", SIM)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "node 2 |" in done.stdout
+    assert "--kv-transfer-config" in done.stdout
+
+
+def test_json_is_the_plan_that_is_drawn(recipe):
+    drawn = recipe("plan", SIM, "--set", "roles.decode.parallel.dp=1")
+    data = json.loads(recipe("plan", SIM, "--set", "roles.decode.parallel.dp=1", "--json").stdout)
+    assert draw(plan_from_json(data)) == drawn.stdout
+    assert {"name", "role", "instance", "node", "gpus", "argv", "env", "ports"} <= data["processes"][0].keys()
+
+
+def test_profile_by_option_and_by_variable(recipe):
+    file = RECIPES / "tp2-one-node.yaml"
+    by_option = recipe("plan", file, "--cluster", PLAIN)
+    by_variable = recipe("plan", file, RECIPE_CLUSTER=str(PLAIN))
+    assert by_option.returncode == 0
+    assert "/shared/models/moe" in by_option.stdout
+    assert by_variable.stdout == by_option.stdout
+
+
+def test_what_the_planner_refuses_has_its_line(recipe):
+    done = recipe("plan", RECIPES / "base.yaml")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{RECIPES / 'base.yaml'}:3:15: model.path: 'moe' is no model of the profile local" in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_warnings_leave_stdout_alone(recipe):
+    done = recipe("plan", SIM, "--json", "--set", 'engine.version="0.31.9"')
+    assert done.returncode == 0
+    assert "warning:" in done.stderr
+    assert json.loads(done.stdout)["engine_version"] == "0.31.9"
+
+
+def test_all_flag_mistakes_at_once(recipe):
+    sets = ["--set", "engine.args={max-num-seq: 4, port: 1}", "--set", "roles.decode.args={tensor-parallel-size: 2}"]
+    done = recipe("plan", SIM, *sets)
+    assert done.returncode == 1
+    for text in ("did you mean `max-num-seqs`?", "cannot be set: ports", "say it in roles.decode.parallel.tp"):
+        assert text in done.stderr
