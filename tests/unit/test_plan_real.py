@@ -131,6 +131,19 @@ def test_vllm_takes_every_listed_flag_as_it_is_rendered(vllm_python):
     assert [name for name, item in zip(names, found, strict=True) if item is None] == [], errors[-3000:]
 
 
+@pytest.mark.vllm
+def test_list_is_what_its_script_makes(vllm_python, tmp_path):
+    script = Path(__file__).parents[2] / "scripts" / "export-vllm-args"
+    out, dump = tmp_path / "list.json", tmp_path / "dump.json"
+    shipped = (files("recipe_toolkit") / "schemas" / "vllm" / "0.32.0.json").read_text(encoding="utf-8")
+    for source in (["--python", vllm_python, "--save-dump", dump], ["--from-dump", dump]):
+        done = subprocess.run([script, *source, "--output", out], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(out.read_text(encoding="utf-8"))["vllm"] == "0.32.0"
+        assert out.read_text(encoding="utf-8") == shipped
+        out.unlink()
+
+
 def samples(name: str, option: dict) -> list:
     scalar = {"int": 3, "float": 0.00001, "str": "text", "human_int": "8k", "human_int_or_auto": "auto", "any": "auto"}
     if option["kind"] == "bool":

@@ -40,21 +40,21 @@ def housed(process: Process, where: Runner, container: Container, needs: Needs =
     """The process as its runner says: unchanged on the node itself, else in a container of the profile's runtime."""
     if where.image is None:
         return process
-    runtime, devices, limits = _RUNTIMES[container.runtime]
+    runtime = _RUNTIMES[container.runtime]
     name = Join((RunId(), "-", process.name))
     program, *rest = process.argv
-    words: list[Value] = [runtime, "run", "--rm", "--init", "--name", name, "--network", "host", "--ipc", "host"]
-    words += limits
+    words: list[Value] = [container.runtime, "run", "--rm", "--init", "--name", name]
+    words += ["--network", "host", "--ipc", "host", *runtime.limits]
     if needs.gpus:
         # All of them: which are its own is said by CUDA_VISIBLE_DEVICES, whose numbers are the node's.
-        words += devices
+        words += runtime.gpus
     if needs.fabric:
         words += ["--device", _INFINIBAND, "--cap-add", "IPC_LOCK"]
     words += _mounts(container, needs.paths)
     for variable in sorted({*process.env, *process.secrets}):
         words += ["--env", variable]
     words += [*container.args, "--entrypoint", program, where.image, *rest]
-    return replace(process, argv=tuple(words), cleanup=(runtime, "rm", "--force", "--volumes", name))
+    return replace(process, argv=tuple(words), cleanup=(*runtime.remove, name))
 
 
 def _mounts(container: Container, paths: Sequence[Value]) -> list[Value]:
@@ -70,12 +70,26 @@ def _mounts(container: Container, paths: Sequence[Value]) -> list[Value]:
     return words
 
 
-# Rootless podman may not raise a limit above the user's own, so it hands the agent's on.
-_RUNTIMES: dict[str, tuple[str, list[str], list[str]]] = {
-    "docker": (
-        "docker",
-        ["--gpus", "all"],
-        ["--ulimit", "memlock=-1", "--ulimit", f"nofile={_OPEN_FILES}:{_OPEN_FILES}"],
+@dataclass(frozen=True)
+class _Runtime:
+    """What differs. ``gpus``: gives all of the node's. ``remove``: succeeds where there is nothing to remove."""
+
+    limits: tuple[str, ...]
+    gpus: tuple[str, ...]
+    remove: tuple[str, ...]
+
+
+_RUNTIMES = {
+    "docker": _Runtime(
+        limits=("--ulimit", "memlock=-1", "--ulimit", f"nofile={_OPEN_FILES}:{_OPEN_FILES}"),
+        gpus=("--gpus", "all"),
+        # It has succeeded on a container that is gone since Docker 20.10.
+        remove=("docker", "rm", "--force", "--volumes"),
     ),
-    "podman": ("podman", ["--device", "nvidia.com/gpu=all"], ["--ulimit", "host"]),
+    "podman": _Runtime(
+        # Rootless it may not raise a limit above the user's own, so it hands the agent's on.
+        limits=("--ulimit", "host"),
+        gpus=("--device", "nvidia.com/gpu=all"),
+        remove=("podman", "rm", "--force", "--ignore", "--volumes"),
+    ),
 }

@@ -22,13 +22,14 @@ Facts are of vLLM 0.32 (``vllm/engine/arg_utils.py``, ``vllm/entrypoints/cli/ser
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from recipe_toolkit import vllm_args
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan.container import Needs, housed
 from recipe_toolkit.plan.model import Instance, Process, Ready
-from recipe_toolkit.plan.tools import Runner, Source, runner, source
+from recipe_toolkit.plan.tools import Source, runner, source
 from recipe_toolkit.plan.topology import Part, Placed, Placement
 from recipe_toolkit.plan.values import Address, Devices, Interface, Json, Port, RunPath, Value
 from recipe_toolkit.recipe import KvTransfer, Recipe, Role
@@ -60,7 +61,10 @@ def _name(placed: Placed, rank: int) -> str:
 
 
 def processes(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Placed) -> list[Process]:
-    """The instance's processes, one a node. Raises InputError for a model that the profile does not know."""
+    """The instance's processes, one a node, with ``vllm`` as their first word.
+
+    Raises InputError for a model that the profile does not know.
+    """
     return [_process(recipe, cluster, placement, placed, rank) for rank in range(len(placed.parts))]
 
 
@@ -69,7 +73,7 @@ def _process(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Pla
     api = rank == 0 or instance(placed).lb == "hybrid"
     ranks = dp_ranks(placed, rank)
     visible = part.slots + _peers(recipe, placement, part)
-    argv: list[Value] = [_runner(recipe, cluster).head, *serve_words(recipe, cluster, placed, rank)]
+    argv: list[Value] = ["vllm", *serve_words(recipe, cluster, placed, rank)]
     if visible != part.slots and vllm_args.knows("device-ids", recipe.engine.version):
         # Numbers are places in CUDA_VISIBLE_DEVICES where that is set (arg_utils.py, _resolve_device_ids).
         argv += ["--device-ids", ",".join(str(place) for place in range(len(part.slots)))]
@@ -94,13 +98,10 @@ def _process(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Pla
 
 def housed_engine(recipe: Recipe, cluster: Cluster, placement: Placement, process: Process) -> Process:
     """The process where the profile runs vLLM: on the node, or in a container."""
+    where = runner(cluster, "vllm", recipe.engine.image)
     gpus = recipe.resources.device == "gpu"
     needs = Needs([_model(recipe, cluster).name], gpus, fabric=gpus and len(placement.nodes) > 1)
-    return housed(process, _runner(recipe, cluster), cluster.container, needs)
-
-
-def _runner(recipe: Recipe, cluster: Cluster) -> Runner:
-    return runner(cluster, "vllm", recipe.engine.image)
+    return housed(replace(process, argv=(where.head, *process.argv[1:])), where, cluster.container, needs)
 
 
 def dp_ranks(placed: Placed, rank: int) -> tuple[int, ...]:
