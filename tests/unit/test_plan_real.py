@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import pytest
 from plankit import CASES, bindings, plan_of
 from recipe_toolkit import vllm_args
 from recipe_toolkit.plan.bind import bind_process
+from recipe_toolkit.plan.model import Instance, Process
 from support import require
 
-# Reads argvs from stdin, one JSON document; prints what each was understood as.
+# Each reads argvs from stdin, a JSON document, and prints what it found.
 VLLM = """
 import importlib, json, sys
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -26,12 +28,31 @@ try:
 except (ImportError, AttributeError):
     make = importlib.import_module("vllm.entrypoints.cli.serve").make_arg_parser
 parser = make(FlexibleArgumentParser(prog="vllm serve"))
+"""
+PARSED = """
 found = []
 for argv in json.load(sys.stdin):
     try:
-        found.append({key: repr(value) for key, value in vars(parser.parse_args(argv)).items()})
+        parser.parse_args(argv)
+        found.append(True)
     except SystemExit:
-        found.append(None)
+        found.append(False)
+print("found: " + json.dumps(found))
+"""
+CONFIGURED = """
+from vllm import AsyncEngineArgs
+names = ("data_parallel_size data_parallel_size_local data_parallel_rank data_parallel_hybrid_lb node_rank_within_dp "
+         "world_size local_world_size data_parallel_master_ip data_parallel_rpc_port master_addr master_port").split()
+found = []
+for argv in json.load(sys.stdin):
+    args = parser.parse_args(argv)
+    args.model = args.model_tag
+    try:
+        made = AsyncEngineArgs.from_cli_args(args).create_engine_config(headless=args.headless).parallel_config
+    except ValueError as error:
+        found.append({"error": str(error)})
+        continue
+    found.append({"headless": args.headless, **{name: getattr(made, name) for name in names}})
 print("found: " + json.dumps(found))
 """
 ROUTER = """
@@ -52,7 +73,7 @@ print("found: true")
 
 def ask(python: str | Path, program: str, argvs: list[list[str]]):
     """What ``program`` prints behind ``found:``, run by ``python`` with the argvs on stdin."""
-    environment = {**os.environ, "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1"}
+    environment = {**os.environ, "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [python, "-c", program],
         input=json.dumps(argvs),
@@ -83,35 +104,87 @@ def interpreter_of(name: str, variable: str) -> str:
     return Path(str(found)).read_text(encoding="utf-8").splitlines()[0].removeprefix("#!").strip()
 
 
-def bound(role: str | None = None, client: str | None = None) -> dict[str, tuple[object, list[str]]]:
-    """Every planned command of a kind, bound: CASE/PROCESS to (process, argv)."""
+@dataclass
+class Bound:
+    """A planned command with made-up places. ``ports``: first port of each block of its instance's first process."""
+
+    argv: list[str]
+    process: Process
+    instance: Instance | None
+    ports: dict[str, int]
+    address: str
+
+
+def bound(role: str | None = None, client: str | None = None) -> dict[str, Bound]:
+    """Every planned command of a kind (engines where none is named): CASE/PROCESS to command."""
     result = {}
     for case in CASES:
         plan = plan_of(case)
-        found = bindings(plan)
-        chosen = [p for p in plan.processes if client is None and (p.role == role or (role is None and p.gpus))]
-        chosen += [point.process for point in plan.benchmarks if point.client == client]
+        places = bindings(plan)
+        if client is not None:
+            chosen = [point.process for point in plan.benchmarks if point.client == client]
+        else:
+            chosen = [p for p in plan.processes if p.role == role or (role is None and p.gpus)]
         for process in chosen:
-            result[f"{case}/{process.name}"] = (process, bind_process(process, found).argv)
+            instance = next((item for item in plan.instances if process.name in item.processes), None)
+            ports = places.ports[instance.processes[0]] if instance else {}
+            argv, address = bind_process(process, places).argv, places.nodes[process.node].address
+            result[f"{case}/{process.name}"] = Bound(argv, process, instance, dict(ports), address)
     return result
 
 
+@pytest.fixture
+def mixture(tmp_path) -> Path:
+    """The config.json of a mixture of experts that all planned sizes divide; weights are not read."""
+    sizes = {
+        "hidden_size": 1024, "intermediate_size": 256, "moe_intermediate_size": 64, "head_dim": 16, "vocab_size": 512,
+        "num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 2, "num_experts": 64,
+        "num_experts_per_tok": 2, "decoder_sparse_step": 1, "max_position_embeddings": 32768,
+    }  # fmt: skip
+    kind = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps({**kind, **sizes}))
+    return tmp_path
+
+
 @pytest.mark.vllm
-def test_vllm_understands_every_engine(vllm_python):
-    commands = {name: (p, argv) for name, (p, argv) in bound().items() if "recipe_toolkit.sim" not in argv}
+def test_vllm_takes_each_process_for_what_the_plan_means(vllm_python, mixture):
+    """vLLM's own configuration, made from each engine's command: sizes, ranks, places to meet."""
+    commands = {
+        name: found
+        for name, found in bound().items()
+        if "recipe_toolkit.sim" not in found.argv and "clients" not in name
+    }
     assert len(commands) > 25
-    argvs = [argv[argv.index("serve") + 1 :] for _, argv in commands.values()]
-    found, errors = ask(vllm_python, VLLM, argvs)
-    assert [name for name, item in zip(commands, found, strict=True) if item is None] == [], errors[-3000:]
-    for (process, argv), seen in zip(commands.values(), found, strict=True):
-        assert seen["headless"] == repr(not process.api)
-        assert seen["model_tag"] == repr(argv[argv.index("serve") + 1])
-        assert seen["served_model_name"] in ("['moe-8b']", "['m']")
-        assert seen["trust_remote_code"] == "True"
-        assert "FULL_DECODE_ONLY" in seen["compilation_config"] or "NONE" in seen["compilation_config"]
-        if process.dp_ranks and process.dp_ranks[0] > 0 and seen["nnodes"] == "1":
-            assert seen["data_parallel_start_rank"] == repr(process.dp_ranks[0])
-            assert seen["data_parallel_size_local"] == repr(len(process.dp_ranks))
+    argvs = [
+        [
+            str(mixture) if word.startswith("/shared/models") else word
+            for word in found.argv[found.argv.index("serve") + 1 :]
+            if word != "--enable-eplb"  # refused on CPU
+        ]
+        for found in commands.values()
+    ]
+    found, errors = ask(vllm_python, VLLM + CONFIGURED, argvs)
+    assert [name for name, item in zip(commands, found, strict=True) if "data_parallel_rank" not in item] == [], (
+        f"{found}\n{errors[-2000:]}"
+    )
+    for name, seen in zip(commands, found, strict=True):
+        process, instance, ports = commands[name].process, commands[name].instance, commands[name].ports
+        assert seen["headless"] == (not process.api), name
+        assert seen["data_parallel_size"] == instance.dp, name
+        assert seen["world_size"] == instance.tp * instance.pp, name
+        assert seen["data_parallel_hybrid_lb"] == (instance.lb == "hybrid"), name
+        assert seen["local_world_size"] * seen["data_parallel_size_local"] == len(process.gpus), name
+        if process.dp_ranks:
+            first, local = seen["data_parallel_rank"], seen["data_parallel_size_local"]
+            assert (seen["node_rank_within_dp"], tuple(range(first, first + local))) == (0, process.dp_ranks), name
+        else:
+            assert seen["node_rank_within_dp"] > 0, name
+        head = commands[f"{name.partition('/')[0]}/{instance.processes[0]}"]
+        if "master" in ports:
+            assert (seen["master_addr"], seen["master_port"]) == (head.address, ports["master"]), name
+        if "dp_rpc" in ports:
+            place = (seen["data_parallel_master_ip"], seen["data_parallel_rpc_port"])
+            assert place == (head.address, ports["dp_rpc"]), name
 
 
 @pytest.mark.vllm
@@ -127,8 +200,8 @@ def test_vllm_takes_every_listed_flag_as_it_is_rendered(vllm_python):
         for value in samples(name, option):
             argvs.append(["model", *vllm_args.render({name: value}, "0.32.0")])
             names.append(f"{name}: {value!r}")
-    found, errors = ask(vllm_python, VLLM, argvs)
-    assert [name for name, item in zip(names, found, strict=True) if item is None] == [], errors[-3000:]
+    found, errors = ask(vllm_python, VLLM + PARSED, argvs)
+    assert [name for name, taken in zip(names, found, strict=True) if not taken] == [], errors[-3000:]
 
 
 @pytest.mark.vllm
@@ -163,7 +236,7 @@ def samples(name: str, option: dict) -> list:
 def test_router_understands_every_router():
     commands = bound("router")
     assert len(commands) > 5
-    argvs = [argv[argv.index("--host") :] for _, argv in commands.values()]
+    argvs = [found.argv[found.argv.index("--host") :] for found in commands.values()]
     ask(interpreter_of("vllm-router", "RECIPE_VLLM_ROUTER"), ROUTER, argvs)
 
 
@@ -171,5 +244,5 @@ def test_router_understands_every_router():
 def test_aiperf_understands_every_point():
     commands = bound(client="aiperf")
     assert len(commands) > 15
-    argvs = [argv[argv.index("profile") :] for _, argv in commands.values()]
+    argvs = [found.argv[found.argv.index("profile") :] for found in commands.values()]
     ask(interpreter_of("aiperf", "RECIPE_AIPERF"), AIPERF, argvs)
