@@ -87,6 +87,65 @@ def test_a_run_by_id_part_or_path(recipe, runs, word):
     assert json.loads(done.stdout)["id"] == ONE
 
 
+def test_an_id_is_the_run_and_not_its_copy_here(recipe, runs):
+    make_run(runs, ONE, state="failed", message="x", job={})
+    make_run(recipe.folder, ONE, state="done", valid=True)
+    assert recipe("status", ONE).stdout.splitlines()[3] == str(runs / ONE)
+    assert recipe("status", f"./{ONE}").stdout.splitlines()[2] == str(recipe.folder / ONE)
+
+
+@pytest.mark.parametrize("verb", ["status", "cancel", "wait"])
+def test_an_empty_word_names_no_run(recipe, runs, verb):
+    make_run(runs, ONE, state="done", valid=True)
+    done = recipe(verb, "")
+    assert (done.returncode, done.stdout) == (102 if verb == "wait" else 1, "")
+    assert "the name of the run is empty" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["status", ONE], ["list"], ["logs", ONE], ["logs", ONE, "serve-0"], ["--help"]])
+def test_output_that_nobody_takes_is_no_traceback(recipe, runs, words):
+    run = make_run(runs, ONE, state="done", valid=True)
+    log = run.attempt(0).process_log(0, "serve-0")
+    log.parent.mkdir(parents=True)
+    log.write_text("a line\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("w") as full, os.fdopen(writer, "w") as closed:
+        for out, code, said in (
+            (closed, 141, ""),
+            (full, 1, "Error: cannot write the output: No space left on device\n"),
+        ):
+            done = subprocess.run(
+                [RECIPE, *words],
+                cwd=recipe.folder,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="setpriv takes rights away from root only")
+def test_a_log_that_may_not_be_read_is_one_message(recipe, runs):
+    run = make_run(runs, ONE, state="done", valid=True)
+    log = run.attempt(0).process_log(0, "serve-0")
+    log.parent.mkdir(parents=True)
+    log.write_text("a line\n")
+    log.chmod(0)
+    weak = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    done = subprocess.run(
+        [*weak, RECIPE, "logs", ONE, "serve-0"],
+        cwd=recipe.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, f"Error: {log}: Permission denied\n")
+
+
 def test_last_is_the_newest(recipe, runs):
     make_run(runs, TWO, state="done")
     make_run(runs, ONE, state="done")

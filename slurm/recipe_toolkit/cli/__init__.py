@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -24,10 +28,40 @@ VERBS = {
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("validate", "Print a JSON Schema, for editors."),
 }
+# As a shell reports SIGPIPE.
+CLOSED_PIPE = 141
+
+
+@contextmanager
+def _reader_may_go() -> Iterator[None]:
+    """Exit as SIGPIPE does where nobody reads stdout any more (``| head``): click would say 1, a failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(CLOSED_PIPE)
+
+
+def _discard_output() -> None:
+    """Let what is still in stdout's buffer go nowhere; its flush at the interpreter's end would fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = None
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse the words; `--help` is printed here."""
+        with _reader_may_go():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        with _reader_may_go():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Verbs in the order of a run."""
@@ -69,6 +103,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    except OSError as error:
+        # A file or folder that cannot be read or written, stdout included, is no bug of this program.
+        name = f"{error.filename}: " if error.filename else "cannot write the output: "
+        _discard_output()
+        click.echo(f"Error: {name}{error.strerror or error}", err=True)
+        sys.exit(1)

@@ -59,11 +59,17 @@ def is_run(path: Path) -> bool:
 def find_run(word: str, folders: Sequence[Path]) -> RunDir:
     """The run that ``word`` names: ``last``, a path, an id, or a part of exactly one id.
 
+    A whole id is the run itself before it is a folder of that name here: `recipe collect` makes one.
     Raises UnknownRun, with the candidates where there are several.
     """
+    if not word:
+        raise UnknownRun("the name of the run is empty", hint="an id, a part of one, a path, or `last`")
     path = Path(word).expanduser()
-    if ("/" in word or path.is_dir()) and is_run(path):
+    if "/" in word and is_run(path):
         return RunDir(path.absolute())
+    if path.is_dir() and is_run(path):
+        same = [run for run in all_runs(folders) if run.id == word]
+        return same[0] if len(same) == 1 else RunDir(path.absolute())
     if "/" in word:
         raise UnknownRun(f"{word}: not a run folder", hint="a run folder holds plan.json and recipe.lock.yaml")
     runs = all_runs(folders)
