@@ -100,7 +100,7 @@ def test_too_few_gpus(start: Start) -> None:
 
 def test_a_program_that_cannot_be_executed(start: Start) -> None:
     process = dataclasses.replace(engine("serve-0", 0), argv=("/no/such/program", "serve"))
-    fails(start(plan([process])), "launch: serve-0 on node 0", "cannot execute /no/such/program: 2 No such file")
+    fails(start(plan([process])), "launch: serve-0 on node 0", "cannot execute /no/such/program: No such file")
 
 
 # --- ready
@@ -175,7 +175,12 @@ def disaggregated(fault: str) -> Plan:
 
 def test_kv_that_never_moves(start: Start) -> None:
     run = start(disaggregated("no_kv"))
-    fails(run, "prove: KV from prefill-0 to decode-0: still not after", "the decode side computed the prompt itself")
+    message = fails(
+        run, "prove: KV from prefill-0 to decode-0: still not after", "the decode side computed the prompt itself"
+    )
+    logs = [line for line in message.splitlines() if line.startswith("log of ")]
+    assert [line.partition(" on ")[0] for line in logs] == ["log of prefill-0", "log of decode-0"]
+    assert all((run.dir.root / line.rpartition(": ")[2]).is_file() for line in logs)
     assert run.state["points"] == {"c1": "pending"}
 
 
@@ -196,6 +201,14 @@ def test_a_client_that_fails(start: Start) -> None:
         ("c1", True, 0),
         ("c2", False, 5),
     ]
+
+
+def test_a_client_that_is_not_there(start: Start) -> None:
+    missing = client("c1", "serve-0", 0, "")
+    missing = dataclasses.replace(missing, process=dataclasses.replace(missing.process, argv=("/no/such/client",)))
+    run = start(plan([engine("serve-0", 0)], [missing]))
+    fails(run, "bench: point c1: bench-c1 on node 0", "cannot execute /no/such/client: No such file")
+    assert run.state["points"] == {"c1": "failed"}
 
 
 def test_a_client_that_does_not_end(start: Start) -> None:

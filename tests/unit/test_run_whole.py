@@ -202,6 +202,7 @@ def test_a_killed_agent_leaves_nothing(start: Start, victim: int) -> None:
         assert run.state["state"] == "failed"
         assert "node 1 (" in run.state["message"]
         assert "is lost" in run.state["message"]
+        assert "log of its agent: attempts/0/nodes/01/agent.log" in run.state["message"]
     else:
         assert "lost the connection to the lead" in (run.dir.root / "agent-1.out").read_text()
     run.until(lambda: run.survivors() == [], timeout=20.0)

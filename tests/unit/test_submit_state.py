@@ -135,7 +135,10 @@ def test_a_job_that_lingers_after_its_end_does_not_hold_the_run():
 
 def test_a_local_controller_that_is_gone():
     job = {"scheduler": "local", "job_id": "5", "pid": 5, "start_ticks": 1}
-    assert join(record("running", job=job, phase="bench"), Word("gone"), NOW, "/f").state == "lost"
+    lost = join(record("running", job=job, phase="bench"), Word("gone"), NOW, "/f")
+    assert lost.state == "lost"
+    assert "last known: running, phase bench" in lost.message
+    assert "recipe logs r job" in lost.message
     ended = join(record(None, job=job, tasks_ended=True), Word("gone"), NOW, "/f")
     assert ended.state == "failed"
     assert "recipe logs r job" in ended.message

@@ -94,7 +94,7 @@ async def _measure(context: Context, point: Point) -> PointResult:
     started = time.time()
     clock = time.monotonic()
     try:
-        await launch.start(context, point.process, str(artifacts))
+        await launch.start(context, point.process, str(artifacts), f"bench: point {point.id}")
         view.settle("running")
         context.publish()
         await race(view.ended.wait(), _timeout(context, point, view), _stall(context, point, view, series))

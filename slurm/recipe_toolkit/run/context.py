@@ -114,6 +114,11 @@ class Context:
         node = self.fleet.nodes.get(index)
         return f"node {index} ({node.host})" if node else f"node {index}"
 
+    def log_of(self, name: str) -> str:
+        """Where a program's log is, in a line for a message."""
+        view = self.view(name)
+        return f"log of {name} on {self.node_label(view.node)}: {view.log}"
+
     def describe_exit(self, phase: str, view: ProcessView) -> RunError:
         """Why a program's end is a failure: where, how, its log and what it said."""
         code = view.exit_code

@@ -146,7 +146,7 @@ class Keeper:
             os.close(null)
             os.execvp(argv[0], argv)
         except OSError as error:
-            os.write(write_end, f"{error.errno} {error.strerror}: {argv[0]}".encode("utf-8", "replace"))
+            os.write(write_end, (error.strerror or str(error)).encode("utf-8", "replace"))
         finally:
             os._exit(127)
 

@@ -46,8 +46,8 @@ async def launch(context: Context, processes: Iterable[Process]) -> None:
     context.publish()
 
 
-async def start(context: Context, process: Process, cwd: str | None = None) -> None:
-    """Start one program on its node. Raises RunError naming it if it cannot be executed."""
+async def start(context: Context, process: Process, cwd: str | None = None, phase: str = "launch") -> None:
+    """Start one program on its node. Raises RunError naming it, after ``phase``, if it cannot be executed."""
     bound = context.bound[process.name]
     view = context.view(process.name)
     assert context.bindings is not None
@@ -55,5 +55,5 @@ async def start(context: Context, process: Process, cwd: str | None = None) -> N
     try:
         await context.fleet.start(view, list(bound.argv), bound.env, list(process.unset), cwd, cleanup)
     except RunError as error:
-        raise RunError(f"launch: {process.name} on {context.node_label(process.node)}: {error.message}") from error
+        raise RunError(f"{phase}: {process.name} on {context.node_label(process.node)}: {error.message}") from error
     context.journal.event("process_started", process=process.name, node=process.node, pid=view.pid)

@@ -100,7 +100,13 @@ class Lead:
         if node.dismissed:
             return
         self._journal.event("node_lost", node=node.index, reason=node.lost)
-        self._fail(RunError(f"{self._phase}: node {node.index} ({node.host}) is lost: {node.lost}"))
+        agent_log = self._context.attempt.agent_log(node.index).relative_to(self._context.run.root)
+        self._fail(
+            RunError(
+                f"{self._phase}: node {node.index} ({node.host}) is lost: {node.lost}\nlog of its agent: {agent_log}",
+                hint="the job's own log may say who ended it: out of memory, a node that went down",
+            )
+        )
         self._context.publish()
 
     def _exited(self, view: ProcessView) -> None:

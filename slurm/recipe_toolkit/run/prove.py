@@ -12,7 +12,8 @@ import itertools
 import logging
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +75,24 @@ async def prove(context: Context) -> None:
         pairs = choose_pairs(context.role_targets("prefill"), context.role_targets("decode"))
         compared: set[str] = set()
         for prefill, decode in pairs:
-            await _pair(context, clock, prefill, decode)
-            if decode.instance not in compared:
-                compared.add(decode.instance)
-                await _compare(context, clock, prefill, decode)
-    await _entry(context, clock)
+            with _naming_logs(context, prefill.process, decode.process):
+                await _pair(context, clock, prefill, decode)
+                if decode.instance not in compared:
+                    compared.add(decode.instance)
+                    await _compare(context, clock, prefill, decode)
+    with _naming_logs(context, context.plan.entry):
+        await _entry(context, clock)
     context.journal.event("proved", pairs=len(pairs))
+
+
+@contextmanager
+def _naming_logs(context: Context, *processes: str) -> Iterator[None]:
+    """Add where the logs of those who took part are: the lead sees their answers alone."""
+    try:
+        yield
+    except RunError as error:
+        logs = "".join(f"\n{context.log_of(name)}" for name in processes)
+        raise type(error)(error.message + logs, hint=error.hint) from error
 
 
 def choose_pairs(prefill: Sequence[Target], decode: Sequence[Target]) -> list[tuple[Target, Target]]:

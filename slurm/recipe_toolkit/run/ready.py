@@ -245,11 +245,8 @@ async def _deadline(context: Context, groups: Sequence[Group]) -> None:
     for group in waiting:
         lines += [f"  {name}: {what}" for name, what in group.missing.items()]
     for process in [process for group in waiting for process in group.processes][:4]:
-        view = context.view(process.name)
         cause, tail = await context.tail(process.name, 5)
-        lines.append(
-            f"log of {process.name} on {context.node_label(process.node)}: {view.log}" + (f": {cause}" if cause else "")
-        )
+        lines.append(context.log_of(process.name) + (f": {cause}" if cause else ""))
         lines += [f"  {line}" for line in tail]
     raise DeadlineError("\n".join(lines), hint="raise deadlines.ready if it was still loading")
 

@@ -281,7 +281,8 @@ def _last(record: Record) -> str:
     if record.state is None:
         return f"no agent has reported; see `recipe logs {record.id} job`"
     at = time.strftime("%H:%M:%S", time.localtime(record.updated)) if record.updated else "unknown time"
-    return f"last known: {record.state}, phase {record.phase}, at {at}"
+    known = f"last known: {record.state}, phase {record.phase}, at {at}"
+    return f"{known}; see `recipe logs {record.id} job`"
 
 
 def _both(first: str | None, second: str | None) -> str | None:
