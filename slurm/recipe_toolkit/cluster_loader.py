@@ -66,7 +66,7 @@ def load_profile(path: Path, sets: Sequence[str] = ()) -> LoadedCluster:
         cluster = _build(sound)
         further += check_profile(cluster)
         faults += [item for item in further if not any(overlaps(item.path, path) for path in untrusted)]
-    problems = [*document.problems, *(document.problem(fault) for fault in faults)]
+    problems = document.problems_with(faults)
     if cluster is None or any(not problem.warning for problem in problems):
         raise InputError(problems)
     return LoadedCluster(cluster, _cluster_data(cluster), tuple(sorted(problems)), document)

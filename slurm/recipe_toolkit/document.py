@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,6 +65,24 @@ class Document:
         return Problem(
             place.file, place.line, place.column, dotted(fault.path), fault.message, fault.hint, fault.warning
         )
+
+    def problems_with(self, faults: Iterable[Fault]) -> list[Problem]:
+        """Its own problems and the faults. A value that could not be read is told once: other faults of it follow."""
+        unread = {(item.file, item.line, item.column) for item in self.problems if item.line and not item.field}
+        fields: dict[tuple[str, int, int], str] = {}
+        found: list[Problem] = []
+        for fault in faults:
+            place = self.values.get(fault.path)
+            at = (place.file, place.line, place.column) if place else ("", 0, 0)
+            if at in unread and not fault.key and not fault.absent:
+                fields[at] = dotted(fault.path)
+            else:
+                found.append(self.problem(fault))
+        own = [
+            replace(item, field=item.field or fields.get((item.file, item.line, item.column), ""))
+            for item in self.problems
+        ]
+        return own + found
 
     def drop(self, path: FieldPath) -> None:
         """Forget the places at and below ``path``."""

@@ -52,7 +52,7 @@ def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
     recipe = build_recipe(sound) if sound is not None else None
     if recipe is not None:
         faults += check_recipe(recipe, untrusted)
-    problems = [*document.problems, *(document.problem(fault) for fault in faults)]
+    problems = document.problems_with(faults)
     errors = [problem for problem in problems if not problem.warning]
     if errors or recipe is None:
         raise InputError(problems)

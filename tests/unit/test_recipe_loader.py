@@ -257,6 +257,20 @@ def test_schema_faults(tmp_path: Path, old: str, new: str, message: str) -> None
     assert "\n".join(said(tmp_path, changed((old, new)))) == message
 
 
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("99999999999999999999", "99999999999999999999 is too large a number"),
+        (".inf", ".inf is not a finite number"),
+        ("!!int x", "'x' is not a YAML int"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_told_once(tmp_path: Path, number: str, message: str) -> None:
+    assert said(tmp_path, changed(("instances: 2", f"instances: {number}"))) == [
+        f"r.yaml:11:24: roles.prefill.instances: {message}"
+    ]
+
+
 def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
     text = changed(
         ("name: good", "name: good\nname: twice"),

@@ -189,6 +189,24 @@ def test_broken_files_are_said_and_not_raised(tmp_path, text):
     assert join(found, None, NOW, "/f").to_json()["trouble"]
 
 
+def test_entries_of_another_kind_are_left_out(tmp_path):
+    run = make_run(
+        tmp_path,
+        job={"scheduler": "slurm", "job_id": "7", "submitted": "yesterday"},
+        state="running",
+        nodes=[7, {"index": {}}, {"index": 0}],
+        processes={"serve-0": True, "serve-1": {"state": "ready"}},
+        points={"a": 3, "b": "done"},
+    )
+    state = join(read_record(run), None, NOW, "/f")
+    assert (state.nodes, state.processes, state.points) == (
+        ({"index": 0},),
+        {"serve-1": {"state": "ready"}},
+        {"b": "done"},
+    )
+    assert state.submitted is None
+
+
 def test_the_job_is_found_where_the_submitting_command_was_killed_before_it_said_which(tmp_path):
     run = make_run(tmp_path, job={})
     (run.job_folder / "submission.sh").touch()

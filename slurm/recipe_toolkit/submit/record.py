@@ -67,9 +67,11 @@ def read_record(run: RunDir) -> Record:
         updated=float(updated) if isinstance(updated, (int, float)) else None,
         message=_text(state.get("message")),
         valid=state["valid"] if isinstance(state.get("valid"), bool) else None,
-        nodes=tuple(item for item in _list(state.get("nodes")) if isinstance(item, dict)),
-        processes=_mapping(state.get("processes")),
-        points=_mapping(state.get("points")),
+        nodes=tuple(
+            item for item in _list(state.get("nodes")) if isinstance(item, dict) and isinstance(item.get("index"), int)
+        ),
+        processes={name: view for name, view in _mapping(state.get("processes")).items() if isinstance(view, dict)},
+        points={name: view for name, view in _mapping(state.get("points")).items() if isinstance(view, str)},
         born=born,
         tasks_ended=tasks_ended,
         trouble=tuple(trouble),

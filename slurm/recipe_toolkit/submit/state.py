@@ -163,6 +163,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
     """The state that follows from both. ``word``: None where no job is known, or the folder settles it."""
     state, message = _judge(record, word, now)
     job = record.job or {}
+    submitted = job.get("submitted")
     return RunState(
         id=record.id,
         folder=folder,
@@ -174,7 +175,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         scheduler=job.get("scheduler"),
         job_id=str(job["job_id"]) if "job_id" in job else None,
         job_state=word.state if word and word.state else None,
-        submitted=job.get("submitted"),
+        submitted=submitted if isinstance(submitted, (int, float)) else None,
         updated=record.updated,
         nodes=record.nodes,
         processes=dict(record.processes),
