@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     required()  # a misspelt part would require nothing
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """In CI a skipped test has failed, unless what it lacks is a GPU."""
+    report = yield
+    if report.skipped and os.environ.get("CI") and item.get_closest_marker("gpu") is None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped where CI is set: {report.longrepr[-1]}"
+    return report
 
 
 def compare_golden(path: Path, text: str) -> str | None:

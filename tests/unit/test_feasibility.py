@@ -225,13 +225,6 @@ def test_prefill_and_decode(tmp_path: Path, changes: list[tuple[str, str]], mess
             "",
             "11:53: roles.prefill.args.attention-backend: prefill has attention-backend 'FLASHINFER', decode unset",
         ),
-        ("", "block-size: 32", "", None),
-        (
-            "",
-            "block-size: 32",
-            "block-size: 64",
-            "12:59: roles.decode.args.block-size: prefill has block-size 32, decode 64",
-        ),
     ],
 )
 def test_the_handshake(tmp_path: Path, engine: str, prefill: str, decode: str, message: str | None) -> None:
@@ -247,6 +240,20 @@ def test_the_handshake(tmp_path: Path, engine: str, prefill: str, decode: str, m
     )
     unchecked = text.replace("nixl}", "nixl, extra: {enforce_handshake_compat: false}}")
     assert not [item for item in said(tmp_path, unchecked) if "handshake" in item]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "fits"), [(32, 32, True), (32, 64, True), (64, 32, False), (48, 64, False)]
+)
+def test_a_decode_block_holds_whole_prefill_blocks(tmp_path: Path, prefill: int, decode: int, fits: bool) -> None:
+    text = changed(
+        ("{max-num-seqs: 8}", f"{{block-size: {prefill}}}"), ("{max-num-seqs: 16}", f"{{block-size: {decode}}}")
+    )
+    message = (
+        f"r.yaml:12:59: roles.decode.args.block-size: block-size {decode} of decode is no multiple of "
+        f"block-size {prefill} of prefill: NIXL hands whole blocks over\n  hint: write block-size once, in engine.args"
+    )
+    assert [item for item in said(tmp_path, text) if "whole blocks" in item] == ([] if fits else [message])
 
 
 @pytest.mark.parametrize(

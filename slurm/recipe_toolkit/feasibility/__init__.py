@@ -74,6 +74,7 @@ def _serving_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
         yield from serving.check_tp(recipe)
     if trust.args and trust.all(("kv_transfer",)):
         yield from serving.check_handshake(recipe)
+        yield from serving.check_blocks(recipe)
     if trust.every_size and trust.all(("kv_transfer",), ("resources", "device")):
         yield from serving.check_kv_transfer(recipe)
     if trust.every_size and trust.all(("router",)):

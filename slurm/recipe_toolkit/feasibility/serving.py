@@ -21,7 +21,7 @@ _HANDSHAKE: dict[str, Any] = {
     "hf-overrides": None,
 }
 # These have defaults that vLLM works out by itself: compared where both sides write them.
-_HANDSHAKE_WRITTEN = ("block-size", "disable-hybrid-kv-cache-manager")
+_HANDSHAKE_WRITTEN = ("disable-hybrid-kv-cache-manager",)
 
 
 def check_model(model: Model) -> Iterator[Fault]:
@@ -92,6 +92,23 @@ def check_handshake(recipe: Recipe) -> Iterator[Fault]:
                 f"write {flag} once, in engine.args",
                 key=True,
             )
+
+
+def check_blocks(recipe: Recipe) -> Iterator[Fault]:
+    """A decode block holds whole prefill blocks (vLLM's kv_connector/utils.py, block_size_ratio)."""
+    pair, kv = _pair(recipe), recipe.kv_transfer
+    if pair is None or kv is None or kv.connector != "nixl":
+        return
+    prefill, decode = pair
+    one, other = (effective_args(recipe, role).get("block-size") for role in pair)
+    if isinstance(one, int) and isinstance(other, int) and one > 0 and other % one:
+        role = decode if _spelling(decode.args, "block-size") else prefill
+        yield Fault(
+            ("roles", role.name, "args", _spelling(role.args, "block-size") or "block-size"),
+            f"block-size {other} of decode is no multiple of block-size {one} of prefill: NIXL hands whole blocks over",
+            "write block-size once, in engine.args",
+            key=True,
+        )
 
 
 def _value(value: Any) -> str:
