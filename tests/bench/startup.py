@@ -16,13 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RECIPE = str(Path(sys.executable).parent / "recipe")
+SITE = "recipes/clusters/example-slurm.yaml"
 LARGEST = "recipes/tiny/sim-4p1d-24gpu.yaml"
 COMMANDS = {
     'python -c "pass"': [sys.executable, "-c", "pass"],
     'python -c "import submitit"': [sys.executable, "-c", "import submitit"],
     "recipe --help": [RECIPE, "--help"],
     "recipe plan (24 GPUs)": [RECIPE, "plan", LARGEST, "--cluster", "local"],
-    "recipe plan (vLLM, flags checked)": [RECIPE, "plan", "recipes/tiny/cpu-1p1d-nixl.yaml", "--cluster", "local"],
+    "recipe plan (vLLM, flags checked)": [RECIPE, "plan", "recipes/tiny/cpu-1p1d-nixl.yaml", "--cluster", SITE],
     "recipe validate recipes/": [RECIPE, "validate", "recipes"],
 }
 
