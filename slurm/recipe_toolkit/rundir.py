@@ -138,8 +138,10 @@ def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # that of a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

@@ -140,3 +140,23 @@ def test_a_dry_run_says_what_would_be_started(local):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("submitit.core._submit") == 3
     assert not (local.recipe.folder / "runs").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_is_the_runs_own_message(local):
+    """No file can be replaced any more, and the end is known all the same: its event is short."""
+    disk = local.recipe.folder / "runs"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], check=True)
+    try:
+        fill = "print('x' * 3000000, flush=True); import time; time.sleep(3)"
+        run = local(small_recipe(["python3", "-c", fill]))
+        done = local.recipe("wait", "last", "--timeout", "60")
+        assert done.returncode == 100, done.stdout + done.stderr
+        assert "bench: " in done.stdout
+        assert "No space left on device" in done.stdout
+        assert str(run) in done.stdout
+        job = json.loads((run / "job.json").read_text())
+        wait_until(lambda: not session(job["pid"]), what="an end of the controller")
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)

@@ -9,7 +9,7 @@ import pytest
 
 from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.plan.model import plan_from_json
-from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.rundir import RunDir, write_json
 from recipe_toolkit.submit import folder
 from submit_support import make_plan
 
@@ -66,6 +66,17 @@ def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "write_json", fail)
     with pytest.raises(SubmitError, match="No space left on device"):
         write(folder.new_run(str(tmp_path), "tiny"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_with_the_file_that_found_no_room(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_json(tmp_path / "state.json", {})
+    assert caught.value.filename == str(tmp_path / "state.json")
     assert list(tmp_path.iterdir()) == []
 
 

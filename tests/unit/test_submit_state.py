@@ -207,6 +207,29 @@ def test_entries_of_another_kind_are_left_out(tmp_path):
     assert state.submitted is None
 
 
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [
+        (
+            ['{"event": "outcome", "message": "disk full"}', "\xff", '{"event": "run_ended", "state": "failed"}'],
+            "failed",
+        ),
+        (['{"event": "outcome", "message": "disk full"}'], "running"),
+        (['{"event": "run_ended", "state": "failed"}', '{"event": "run_started"}'], "running"),
+        (['{"event": "run_ended", "state": "failed"}', "7"], "running"),
+        ([], "running"),
+    ],
+)
+def test_a_run_that_could_write_its_end_as_an_event_alone(tmp_path, lines, state):
+    run = make_run(tmp_path, state="running", processes={"serve-0": {"state": "running"}})
+    run.events.write_text("\n".join(lines) + "\n")
+    found = read_record(run)
+    assert (found.state, found.cut) == (state, state == "failed")
+    joined = join(found, Word("gone"), NOW, "/f")
+    assert (joined.state, joined.stale) == ("failed" if state == "failed" else "lost", True)
+    assert state == "running" or joined.message == "disk full"
+
+
 def test_the_job_is_found_where_the_submitting_command_was_killed_before_it_said_which(tmp_path):
     run = make_run(tmp_path, job={})
     (run.job_folder / "submission.sh").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import time
@@ -137,7 +138,7 @@ class Lead:
             except RunError as error:
                 outcome = Outcome("failed", error.render())
             except OSError as error:
-                outcome = Outcome("failed", f"{self._phase}: {error}")
+                outcome = Outcome("failed", f"{self._phase}: {error}{self._no_room(error)}")
             except Exception as error:
                 log.exception("the lead itself failed")
                 outcome = Outcome("failed", f"{self._phase}: internal error: {error!r}")
@@ -145,6 +146,11 @@ class Lead:
             outcome = await self._end(outcome)
         if outcome.state != "done":
             raise RunError(f"run {outcome.state}: {outcome.message}")
+
+    def _no_room(self, error: OSError) -> str:
+        """Where there is no room: an error in writing an open file names none."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename
+        return f" in the run folder {self._context.run.root}" if full else ""
 
     async def _listen(self) -> None:
         context = self._context

@@ -10,6 +10,7 @@ from typing import Any
 
 from recipe_toolkit.rundir import RunDir, read_json
 
+_EVENTS_TAIL = 64 * 1024
 FINAL = ("done", "failed", "cancelled", "timeout")
 
 
@@ -17,7 +18,8 @@ FINAL = ("done", "failed", "cancelled", "timeout")
 class Record:
     """``job``: of job.json (None: not submitted, as far as the folder says). ``state``: of state.json, or None.
 
-    ``born``: when the folder was made. ``trouble``: files that could not be read.
+    ``born``: when the folder was made. ``cut``: the end is from the
+    events alone: state.json could not be written any more. ``trouble``: files that could not be read.
     """
 
     id: str
@@ -32,6 +34,7 @@ class Record:
     processes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: Mapping[str, str] = field(default_factory=dict)
     born: float = 0.0
+    cut: bool = False
     tasks_ended: bool = False
     trouble: tuple[str, ...] = ()
 
@@ -58,6 +61,9 @@ def read_record(run: RunDir) -> Record:
     job = job or _recovered_job(run)
     state = _document(run, "state.json", trouble) or {}
     updated = state.get("updated")
+    end = None if state.get("state") in FINAL else _last_event(run)
+    if end is not None:
+        state = {**state, **end}
     return Record(
         id=run.id,
         job=job,
@@ -73,6 +79,7 @@ def read_record(run: RunDir) -> Record:
         processes={name: view for name, view in _mapping(state.get("processes")).items() if isinstance(view, dict)},
         points={name: view for name, view in _mapping(state.get("points")).items() if isinstance(view, str)},
         born=born,
+        cut=end is not None,
         tasks_ended=tasks_ended,
         trouble=tuple(trouble),
     )
@@ -113,6 +120,27 @@ def _document(run: RunDir, name: str, trouble: list[str]) -> dict[str, Any] | No
         trouble.append(f"{name}: not an object")
         return None
     return data
+
+
+def _last_event(run: RunDir) -> dict[str, Any] | None:
+    """State and message of a run whose last event is its end: an event may find room where a whole file does not."""
+    try:
+        with run.events.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _EVENTS_TAIL))
+            events = [_event(line) for line in file.read().splitlines()]
+    except OSError:
+        return None
+    if not events or events[-1].get("event") != "run_ended" or events[-1].get("state") not in FINAL:
+        return None
+    outcome: dict[str, Any] = next((event for event in reversed(events) if event.get("event") == "outcome"), {})
+    return {"state": events[-1]["state"], "message": outcome.get("message"), "updated": events[-1].get("t")}
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    try:
+        return _mapping(json.loads(line))
+    except ValueError:
+        return {}
 
 
 def _recovered_job(run: RunDir) -> dict[str, Any] | None:

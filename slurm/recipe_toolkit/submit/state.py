@@ -181,7 +181,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         processes=dict(record.processes),
         points=dict(record.points),
         trouble=record.trouble,
-        stale=state in FINAL and not record.final,
+        stale=state in FINAL and (record.cut or not record.final),
         certain=record.final or _certain(record, word),
     )
 
