@@ -146,6 +146,13 @@ def test_a_log_that_may_not_be_read_is_one_message(recipe, runs):
     assert (done.returncode, done.stderr) == (1, f"Error: {log}: Permission denied\n")
 
 
+def test_a_verb_with_a_slip_of_the_hand_is_guessed(recipe):
+    done = recipe("statsu", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such verb 'statsu': did you mean `status`?" in done.stderr
+    assert "No such command 'bogus'" in recipe("bogus").stderr
+
+
 def test_last_is_the_newest(recipe, runs):
     make_run(runs, TWO, state="done")
     make_run(runs, ONE, state="done")

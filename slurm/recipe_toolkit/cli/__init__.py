@@ -70,6 +70,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb's module and take its command from it."""
         if cmd_name not in VERBS:
+            from recipe_toolkit.faults import did_you_mean
+
+            meant = did_you_mean(cmd_name, VERBS)
+            if meant:
+                ctx.fail(f"no such verb {cmd_name!r}: {meant}")
             return None
         module = importlib.import_module(f"{__name__}.{VERBS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
