@@ -56,8 +56,8 @@ class Cluster:
 
     ``runs``: root of the run folders, on the shared file system. ``python`` and ``pythonpath``: the
     nodes' interpreter (None: the submitting one) and where it finds this package. ``models``: alias
-    to path. ``interface``: the network interface whose address the nodes advertise (None: the one
-    that routes to the first node). ``secrets``: names of variables that processes inherit and nothing
+    to path. ``interface``: the network interface whose address the nodes advertise (None: the host
+    name's own, else the default route's). ``secrets``: names of variables that processes inherit and nothing
     ever writes. ``max_nodes``: more are refused.
     """
 
