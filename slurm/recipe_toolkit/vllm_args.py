@@ -240,7 +240,7 @@ def _check_scalar(key: str, name: str, value: Any, args: Mapping[str, Any], know
     option = known.options[name]
     message = _TYPES[option.get("type", "any")](value)
     if message:
-        yield ArgProblem(key, f"{message}, and is {_shown(value)}", _type_hint(name, value))
+        yield ArgProblem(key, f"{message}, and is {_shown(value)}", _type_hint(name, option.get("type"), value))
         return
     allowed = option.get("choices") or known.values.get(name)
     open_ended = _OPEN.get(name)
@@ -321,12 +321,13 @@ def _shown(value: Any) -> str:
     return f"the string {value!r}" if isinstance(value, str) else repr(value)
 
 
-def _type_hint(name: str, value: Any) -> str | None:
+def _type_hint(name: str, wanted: str | None, value: Any) -> str | None:
     if isinstance(value, str):
-        return "without quotes" if re.fullmatch(r"-?[0-9.]+", value) else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "without quotes" if re.fullmatch(r"-?[0-9]+" if wanted == "int" else r"-?[0-9.]+", value) else None
+    if wanted == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f'{name}: "{_scalar(value)}"'
     return None
+
 
 
 def render(args: Mapping[str, Any], version: str) -> list[str]:

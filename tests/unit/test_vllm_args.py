@@ -175,3 +175,9 @@ def test_list_is_small_and_whole():
     assert len(data["options"]) > 300
     assert data["vllm"] == VERSION
     assert all(len(values) > 4 for values in data["values"].values())
+
+
+@pytest.mark.parametrize(("value", "hint"), [(1.5, None), ("16", "without quotes"), ("1.5", None), (True, None)])
+def test_no_hint_that_would_be_refused_again(value, hint):
+    (problem,) = vllm_args.check({"block-size": value}, "0.32.0", "engine.args")
+    assert (problem.key, problem.hint) == ("block-size", hint)
