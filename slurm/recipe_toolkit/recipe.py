@@ -99,8 +99,8 @@ class Router:
 class Benchmark:
     """One client over a list of loads.
 
-    ``client``: ``aiperf`` or ``command``. Lengths are tokens. Exactly one of ``concurrency`` and
-    ``request_rate`` (requests/s) is not empty for ``aiperf``. ``requests`` or
+    ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens. Exactly one of ``concurrency``
+    and ``request_rate`` (requests/s) is not empty, but for a ``command``. ``requests`` or
     ``requests_per_concurrency``, and ``warmup`` or ``warmup_per_concurrency``, are the rules that the
     plan turns into numbers.
     """

@@ -75,7 +75,7 @@ def _benchmark(data: Mapping[str, Any]) -> Benchmark:
             values[key] = tuple(convert(item) for item in values[key])
     if values["client"] == "command":
         return Benchmark(**{"name": "command", **values})
-    return Benchmark(**{"name": f"aiperf-{values.get('isl')}x{values.get('osl')}", **values})
+    return Benchmark(**{"name": f"{values['client']}-{values.get('isl')}x{values.get('osl')}", **values})
 
 
 def recipe_data(recipe: Recipe) -> dict[str, Any]:

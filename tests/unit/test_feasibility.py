@@ -348,12 +348,27 @@ BENCHMARKS = [
         "r.yaml:16:116: benchmarks.0.env.HF_HUB_OFFLINE: with it AIPerf looks for a tokenizer that is a folder in the "
         "hub's cache, and stops\n  hint: leave it out: clients run without it",
     ),
+    (
+        ("client: aiperf, isl: 1024, osl: 128, concurrency: [1, 8]", "client: vllm-bench, isl: 1024, osl: 128"),
+        "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate",
+    ),
+    (
+        ("client: aiperf, isl: 1024,", "client: vllm-bench, isl: 4000,"),
+        "r.yaml:16:31: benchmarks.0.isl: isl 4000 + 128 tokens of output do not fit into max-model-len 4096 of decode\n"
+        "  hint: max-model-len: 4128 or more, or shorter prompts",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), BENCHMARKS)
 def test_benchmarks(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     assert said(tmp_path, changed(change), warnings=True) == [message]
+
+
+def test_the_offline_hub_is_fine_for_vllm_bench(tmp_path: Path) -> None:
+    client = ("client: aiperf", "client: vllm-bench")
+    offline = ("requests_per_concurrency: 10", 'requests_per_concurrency: 10, env: {HF_HUB_OFFLINE: "1"}')
+    assert said(tmp_path, changed(client, offline), warnings=True) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Planned commands before the real parsers: vLLM's, vllm-router's and AIPerf's."""
+"""Planned commands before the real parsers: vLLM's, its bench's, vllm-router's and AIPerf's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from plankit import CASES, bindings, plan_of
 from recipe_toolkit import vllm_args
+from recipe_toolkit.plan import vllm_bench
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Instance, Process
 from support import require
@@ -61,6 +62,16 @@ from vllm_router.launch_router import parse_router_args
 for argv in json.load(sys.stdin):
     parse_router_args(argv)
 print("found: true")
+"""
+BENCH = """
+import json, sys
+from vllm.benchmarks.serve import add_cli_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser(prog="vllm bench serve")
+add_cli_args(parser)
+flags = sorted(word for action in parser._actions for word in action.option_strings)
+argvs = [{key: repr(value) for key, value in vars(parser.parse_args(argv)).items()} for argv in json.load(sys.stdin)]
+print("found: " + json.dumps([flags, argvs]))
 """
 AIPERF = """
 import json, sys
@@ -230,6 +241,19 @@ def samples(name: str, option: dict) -> list:
     one = option["choices"][-1] if "choices" in option else scalar[option["type"]]
     one = int(one) if option.get("type") == "int" else one
     return [[one, one]] if option["kind"] in ("list", "repeat") else [one]
+
+
+@pytest.mark.vllm
+def test_its_bench_understands_every_point(vllm_python):
+    points = {name: item.argv for name, item in bound(client="vllm-bench").items()}
+    assert len(points) >= 3
+    (flags, seen), _ = ask(vllm_python, BENCH, [argv[argv.index("serve") + 1 :] for argv in points.values()])
+    for argv, found in zip(points.values(), seen, strict=True):
+        assert found["random_input_len"] == argv[argv.index("--random-input-len") + 1]
+        assert found["random_range_ratio"] == "'0'"
+        assert found["goodput"] == "['ttft:2500', 'tpot:20', 'e2el:30000']"
+        assert found["save_result"] == found["save_detailed"] == found["ignore_eos"] == "True"
+    assert {f"--{name}" for name in vllm_bench.RESERVED} <= set(flags)
 
 
 @pytest.mark.aiperf

@@ -203,12 +203,22 @@ SCHEMA_FAULTS = [
         "  hint: requests in flight, a point for each number. Either this or `request_rate`",
     ),
     ("[1, 8]", "[1, 0]", "r.yaml:16:60: benchmarks.0.concurrency.1: 0 is less than 1"),
-    ("client: command, ", "", "r.yaml:17:5: benchmarks.1.client: missing\n  hint: `aiperf`, or `command`: any program"),
-    ("client: command", "client: vegeta", "r.yaml:17:14: benchmarks.1.client: 'vegeta' is not one of aiperf, command"),
+    (
+        "client: command, ",
+        "",
+        "r.yaml:17:5: benchmarks.1.client: missing\n"
+        "  hint: `aiperf`, `vllm-bench` (vllm bench serve), or `command`: any program",
+    ),
+    (
+        "client: command",
+        "client: vegeta",
+        "r.yaml:17:14: benchmarks.1.client: 'vegeta' is not one of aiperf, vllm-bench, command",
+    ),
     (
         "timeout: 30m",
         "osl: 3",
-        "r.yaml:17:53: benchmarks.1.osl: unknown key\n  hint: `osl` belongs in a benchmark with `client: aiperf`",
+        "r.yaml:17:53: benchmarks.1.osl: unknown key\n"
+        "  hint: `osl` belongs in a benchmark with `client: aiperf` or `vllm-bench`",
     ),
     (
         "timeout: 30m",
@@ -559,7 +569,7 @@ def test_the_schemas_are_schemas(name: str) -> None:
         ("kv_transfer", KvTransfer, {}),
         ("router", Router, {}),
         ("deadlines", Deadlines, {key: f"{key}_s" for key in ("bind", "ready", "stall", "prove", "drain")}),
-        ("aiperf", Benchmark, {"timeout": "timeout_s"}),
+        ("load", Benchmark, {"timeout": "timeout_s"}),
         ("slo", Slo, {}),
         ("engine", Engine, {}),
         ("role", Role, {}),

@@ -86,6 +86,8 @@ def _benchmark_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
         at: FieldPath = ("benchmarks", index)
         if trust.all(at):
             yield from benchmarks.check_benchmark(benchmark, at)
+            if trust.all(("model",), ("engine", "kind")):
+                yield from benchmarks.check_tokenizer(recipe, benchmark, at)
             if trust.args:
                 yield from benchmarks.check_lengths(recipe, benchmark, at)
     if trust.all(("benchmarks",)):

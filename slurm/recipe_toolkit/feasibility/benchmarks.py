@@ -35,7 +35,7 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             "requests_per_concurrency: 10 keeps all points alike",
             warning=True,
         )
-    if "HF_HUB_OFFLINE" in benchmark.env:
+    if benchmark.client == "aiperf" and "HF_HUB_OFFLINE" in benchmark.env:
         yield Fault(
             (*at, "env", "HF_HUB_OFFLINE"),
             "with it AIPerf looks for a tokenizer that is a folder in the hub's cache, and stops",
@@ -77,6 +77,19 @@ def check_lengths(recipe: Recipe, benchmark: Benchmark, at: FieldPath) -> Iterat
                 f"isl {benchmark.isl} + {osl} tokens of output do not fit into max-model-len {limit} of {role.name}",
                 f"max-model-len: {benchmark.isl + osl} or more, or shorter prompts",
             )
+
+
+def check_tokenizer(recipe: Recipe, benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    """Whether the client can be told which tokenizer is meant."""
+    model = recipe.model
+    path = model.tokenizer or ("" if recipe.engine.kind == "sim" else model.path)
+    if benchmark.client == "vllm-bench" and path.startswith("hf:") and "@" in path:
+        yield Fault(
+            (*at, "client"),
+            "vllm bench serve knows no revision: it makes its prompts with the tokenizer of the hub's main branch",
+            "tokens are counted by the server all the same; model.tokenizer may name a folder",
+            warning=True,
+        )
 
 
 def human_integer(value: Any) -> int | None:

@@ -80,7 +80,7 @@ def _site_problems(recipe: Recipe, cluster: Cluster, placement: Placement) -> It
 def _flag_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from flags.refuse(recipe.router.args, routing.RESERVED, "router.args")
     for index, benchmark in enumerate(recipe.benchmarks):
-        yield from flags.refuse(benchmark.args, client.RESERVED, f"benchmarks.{index}.args")
+        yield from flags.refuse(benchmark.args, client.RESERVED.get(benchmark.client, {}), f"benchmarks.{index}.args")
 
 
 def _gpus(recipe: Recipe, placement: Placement) -> Gpus:

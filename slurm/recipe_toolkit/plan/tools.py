@@ -18,15 +18,17 @@ class Runner:
     image: str | None = None
 
 
-def runner(cluster: Cluster, name: str, image: str | None = None) -> Runner:
-    """How the profile runs the program ``name``.
+def runner(cluster: Cluster, name: str, image: str | None = None, program: str | None = None) -> Runner:
+    """How the profile runs its tool ``name``.
+
+    ``program``: what it is called in its virtual environment or image, if not by the tool's name.
 
     ``image``: the recipe's own, which is pinned and so comes before the profile's; it counts where the
     profile has a container runtime. Without a word in the profile the program is looked for on the node.
 
     Raises InputError for an image without a runtime.
     """
-    tool = cluster.tools.get(name)
+    tool, program = cluster.tools.get(name), program or name
     inside = cluster.container.runtime != "none"
     wanted = image if inside and image else tool.image if tool else None
     if wanted:
@@ -36,12 +38,12 @@ def runner(cluster: Cluster, name: str, image: str | None = None) -> Runner:
                 f"profile {cluster.name}", 0, 0, f"tools.{name}.image", message, "container: {runtime: docker}"
             )
             raise InputError([problem])
-        return Runner(name, wanted)
+        return Runner(program, wanted)
     if tool and tool.path:
         return Runner(tool.path)
     if tool and tool.venv:
-        return Runner(f"{tool.venv.rstrip('/')}/bin/{name}")
-    return Runner(Program(name))
+        return Runner(f"{tool.venv.rstrip('/')}/bin/{program}")
+    return Runner(Program(program))
 
 
 @dataclass(frozen=True)

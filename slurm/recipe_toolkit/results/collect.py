@@ -27,8 +27,9 @@ from recipe_toolkit.results.model import (
     Stat,
     scrub,
 )
+from recipe_toolkit.results.vllm_bench import read_vllm_bench
 
-_READERS = {"aiperf": read_aiperf, "command": read_command}
+_READERS = {"aiperf": read_aiperf, "vllm-bench": read_vllm_bench, "command": read_command}
 _ENDED = ("done", "failed", "cancelled", "timeout", "preempted", "lost")
 
 

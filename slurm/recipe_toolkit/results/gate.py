@@ -43,6 +43,10 @@ def remarks(plan: Plan, point: Point, result: PointResult) -> list[str]:
         found.append("no time to first token: the answers were not streamed")
     for role, pool in result.pools.items():
         found += _pool_remarks(role, pool)
+    # vLLM's warm-up is the first measured prompt over and over.
+    hits = (pool.get("prefix_cache_hit_ratio") for role, pool in result.pools.items() if role != "decode")
+    if point.client == "vllm-bench" and point.warmup and any(hits):
+        found.append("the warm-up sends the first measured prompt, so that request may be a prefix-cache hit")
     decode = result.pools.get("decode")
     if "decode" in plan.gpus.by_role and (decode is None or decode.get("prompt_tokens_by_source") is None):
         found.append("the decode pool's counters were not read, so silent local prefill is not ruled out")

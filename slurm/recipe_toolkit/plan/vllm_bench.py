@@ -1,0 +1,64 @@
+"""The command line of ``vllm bench serve`` (0.32; facts from ``vllm/benchmarks/serve.py``).
+
+It is told the tokenizer's path or repository alone: it knows no revision. Its ready check and its
+warm-up send the first prompt that is measured, so that one is a prefix-cache hit after a warm-up.
+A rate's arrivals are a Poisson process, as AIPerf's.
+"""
+
+from __future__ import annotations
+
+from recipe_toolkit.plan import flags
+from recipe_toolkit.plan.load import Load
+from recipe_toolkit.plan.values import Value
+
+SUMMARY = "vllm_bench.json"
+
+_ENDPOINTS = {"completions": ("openai", "/v1/completions"), "chat": ("openai-chat", "/v1/chat/completions")}
+
+RESERVED = {
+    **dict.fromkeys(("base-url", "host", "port", "model", "served-model-name"), "the plan sets it"),
+    **dict.fromkeys(("tokenizer", "skip-tokenizer-init"), "it stands in model.tokenizer"),
+    **dict.fromkeys(("random-input-len", "input-len"), "it stands in isl"),
+    **dict.fromkeys(("random-output-len", "output-len"), "it stands in osl"),
+    "random-range-ratio": "lengths are those of isl and osl",
+    "random-batch-size": "a request is one prompt",
+    **dict.fromkeys(("dataset-name", "dataset-path"), "prompts are random, of the length isl"),
+    **dict.fromkeys(("backend", "endpoint"), "it stands in endpoint"),
+    "max-concurrency": "it stands in concurrency",
+    "request-rate": "it stands in request_rate",
+    **dict.fromkeys(("ramp-up-strategy", "ramp-up-start-rps", "ramp-up-end-rps"), "a point is one load"),
+    "num-prompts": "it stands in requests or requests_per_concurrency",
+    "num-warmups": "it stands in warmup or warmup_per_concurrency",
+    "seed": "it stands in seed",
+    "goodput": "it follows from slo",
+    "ignore-eos": "answers are as long as osl",
+    **dict.fromkeys(("result-dir", "result-filename"), "artifacts have one place"),
+    **dict.fromkeys(("save-result", "append-result", "save-detailed"), "results are checked against the records"),
+    **dict.fromkeys(("percentile-metrics", "metric-percentiles"), "results have one set of figures"),
+    "ready-check-timeout-sec": "the run has shown that the engines answer",
+    "disable-tqdm": "output goes to a log",
+}
+
+
+def arguments(load: Load) -> list[Value]:
+    """What follows the program's name; the recipe's own flags come after it."""
+    backend, path = _ENDPOINTS[load.endpoint]
+    words: list[Value] = ["bench", "serve", "--model", load.model, "--base-url", load.entry]
+    words += ["--backend", backend, "--endpoint", path, "--tokenizer", load.tokenizer.where]
+    words += ["--dataset-name", "random", "--random-input-len", str(load.isl), "--random-output-len", str(load.osl)]
+    # Fixed lengths: here the ratio is how far they may stray, in other clients how much is left of them.
+    words += ["--random-range-ratio", "0", "--ignore-eos"]
+    if load.concurrency is not None:
+        words += ["--max-concurrency", str(load.concurrency)]
+    if load.request_rate is not None:
+        words += ["--request-rate", flags.number(load.request_rate)]
+    words += ["--num-prompts", str(load.requests)]
+    if load.warmup:
+        words += ["--num-warmups", str(load.warmup)]
+    words += ["--seed", str(load.seed)]
+    bounds = load.goodput("ttft", "tpot", "e2el")
+    words += ["--goodput", *bounds] if bounds else []
+    words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99"]
+    words += ["--save-result", "--save-detailed", "--result-dir", load.folder, "--result-filename", SUMMARY]
+    # Engines, router and KV transfer were proved before; its own check would send a prompt that is measured.
+    return [*words, "--ready-check-timeout-sec", "0", "--disable-tqdm"]
