@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     required()  # a misspelt part would require nothing
+    # A shell starts its background jobs with SIGINT ignored, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
