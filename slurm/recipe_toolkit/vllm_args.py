@@ -329,7 +329,6 @@ def _type_hint(name: str, wanted: str | None, value: Any) -> str | None:
     return None
 
 
-
 def render(args: Mapping[str, Any], version: str) -> list[str]:
     """The words for the flags, in their order; flags that no list knows are rendered by their values alone."""
     known = _list(version)
