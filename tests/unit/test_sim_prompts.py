@@ -11,7 +11,7 @@ from recipe_toolkit.sim import prompts
 
 def test_the_tokenizer_is_small_and_knows_every_answer():
     files = sorted(prompts.TOKENIZER.iterdir())
-    assert [file.name for file in files] == ["tokenizer.json", "tokenizer_config.json"]
+    assert [file.name for file in files] == ["config.json", "tokenizer.json", "tokenizer_config.json"]
     assert sum(file.stat().st_size for file in files) < 100_000
     words = prompts.vocabulary()
     assert sorted(words.values()) == list(range(len(words)))
