@@ -121,7 +121,7 @@ def test_what_vllm_would_refuse(sims, flags, options, code, text):
 
 
 def test_loading_shows_in_the_log(sims):
-    sim = sims.start("--some-flag=1", sim={"startup_s": 0.2}).ready()
+    sim = sims.start("--some-flag=1", "--max-model-len=8192", sim={"startup_s": 0.2}).ready()
     sim.says("Application startup complete")
     log = sim.log.read_text()
     assert "ignored: --some-flag 1" in log

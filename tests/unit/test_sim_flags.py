@@ -104,3 +104,10 @@ def test_replicas_that_fit_their_nodes():
 def test_layouts_that_vllm_refuses(flags, message):
     with pytest.raises(ValueError, match=message):
         at(*flags)
+
+
+@pytest.mark.parametrize("said", [[], ["--max-model-len", "auto"], ["--max-model-len=-1"]])
+def test_without_a_longest_request_it_is_what_the_kv_cache_holds(said):
+    flags = parse(["serve", "m", "--block-size=128", *said])
+    assert flags.fitted(1000)["max-model-len"] == 896
+    assert parse(["serve", "m", "--max-model-len=5"]).fitted(1000)["max-model-len"] == 5

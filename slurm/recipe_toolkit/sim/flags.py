@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 ALIASES = {
@@ -38,7 +38,7 @@ INTEGERS = {
     "nnodes": 1,
     "node-rank": 0,
     "master-port": 29501,
-    "max-model-len": 8192,
+    "max-model-len": None,
     "max-num-seqs": 256,
     "block-size": 16,
     "shutdown-timeout": 0,
@@ -71,7 +71,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags that matter. ``ignored``: the others, as given."""
+    """The flags that matter. ``ignored``: the others, as given. ``max-model-len`` None: as KV fits."""
 
     model: str
     served_names: tuple[str, ...]
@@ -81,6 +81,13 @@ class Flags:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+    def fitted(self, tokens: int) -> Flags:
+        """With the longest request that a KV cache of ``tokens`` holds, where none is given (vLLM asks the model)."""
+        if self.values["max-model-len"] is not None:
+            return self
+        block = self.values["block-size"]
+        return replace(self, values={**self.values, "max-model-len": tokens // block * block})
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,8 @@ def _value(flag: str, text: str) -> Any:
         if not isinstance(document, dict):
             raise UsageError(f"argument --{flag}: not a JSON object")
         return document
+    if flag == "max-model-len" and text in ("auto", "-1"):
+        return None
     number, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
     try:
         return int(float(number) * factor) if factor > 1 else int(number)

@@ -26,7 +26,7 @@ _LAST_WORDS_S = 0.1
 
 def run(flags: Flags, options: Options, layout: Layout) -> int:
     """Serve until told to stop; the exit code. Raises ValueError where vLLM would refuse to start."""
-    return asyncio.run(_serve(flags, options, layout))
+    return asyncio.run(_serve(flags.fitted(int(options["kv_cache_tokens"])), options, layout))
 
 
 async def _serve(flags: Flags, options: Options, layout: Layout) -> int:
