@@ -23,14 +23,15 @@ def profile(name: str) -> Cluster:
     return load_cluster(str(RECIPES / "clusters" / f"{name}.yaml")).cluster
 
 
-def plan_of(name: str, *sets: str) -> Plan:
+def plan_of(name: str, *sets: str, rehearse: bool = False) -> Plan:
     """The plan of a recipe of tests/data/recipes: `docker` and `podman` with the profile of that name, others plain."""
-    return plan_file(RECIPES / f"{name}.yaml", name if name in ("docker", "podman") else "plain", *sets)
+    cluster = name if name in ("docker", "podman") else "plain"
+    return plan_file(RECIPES / f"{name}.yaml", cluster, *sets, rehearse=rehearse)
 
 
-def plan_file(path: Path, cluster: str, *sets: str) -> Plan:
+def plan_file(path: Path, cluster: str, *sets: str, rehearse: bool = False) -> Plan:
     """The plan of any recipe."""
-    return build_plan(load_recipe(path, sets).recipe, profile(cluster))
+    return build_plan(load_recipe(path, sets).recipe, profile(cluster), rehearse=rehearse)
 
 
 def bindings(plan: Plan, run_folder: str = "/runs/2026-01-02T03-04-05-test-abcd") -> Bindings:

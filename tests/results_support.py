@@ -77,12 +77,12 @@ def scaled(stat: Stat | None, factor: float) -> Stat | None:
     return None if stat is None else Stat(*(value and value * factor for value in dataclasses.astuple(stat)))
 
 
-def make_run(engine: str = "vllm", *, slo: bool = True) -> tuple[Plan, Results]:
+def make_run(engine: str = "vllm", *, slo: bool = True, **changes: Any) -> tuple[Plan, Results]:
     """A P/D run of five points made from recorded artifacts, the fourth of which is invalid."""
     loads = (1, 2, 8, 32, 128)
     points = [make_point(f"isl64-osl16-c{load}", concurrency=load) for load in loads]
     bounds = {"ttft_mean_s": 0.3, "tpot_mean_ms": 20.0} if slo else {}
-    plan = make_plan(*points, pd=True, engine=engine, name="tiny-2p1d", slo=bounds)
+    plan = make_plan(*points, pd=True, engine=engine, name="tiny-2p1d", slo=bounds, **changes)
     gauges = PoolGauges()
     for name in ("before", "after"):
         gauges.add(recorded_metrics(name))

@@ -21,7 +21,9 @@ NO_ACCOUNTING = {"err": "Slurm accounting storage is disabled\n", "code": 1}
 UNKNOWN_JOB = {"err": "slurm_load_jobs error: Invalid job id specified\n", "code": 1}
 
 
-def make_plan(nodes: int = 2, *, device: str = "gpu", time_limit_s: int = 3600, name: str = "tiny") -> Plan:
+def make_plan(
+    nodes: int = 2, *, device: str = "gpu", time_limit_s: int = 3600, name: str = "tiny", **fields: Any
+) -> Plan:
     """A plan of nodes alone: submission looks at nothing else."""
     return Plan(
         name=name,
@@ -40,6 +42,7 @@ def make_plan(nodes: int = 2, *, device: str = "gpu", time_limit_s: int = 3600, 
         proof=Proof("generate", 1),
         deadlines=Deadlines(),
         gpus=Gpus(allocated=8 * nodes, working=4 * nodes, by_role={"serve": 4 * nodes}),
+        **fields,
     )
 
 

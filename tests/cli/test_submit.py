@@ -58,6 +58,7 @@ def test_json_is_one_object(site, fake_slurm):
         "folder": str(folder),
         "scheduler": "slurm",
         "job_id": "4711",
+        "rehearsal": False,
     }
 
 

@@ -112,6 +112,18 @@ def test_the_simulated_engine_is_named_wherever_figures_are() -> None:
     assert "simulated" not in make_page("vllm").lower()
 
 
+def test_a_rehearsal_is_named_wherever_figures_are() -> None:
+    page = make_page("sim", rehearsal=True)
+    assert "<title>rehearsal: tiny-2p1d" in page
+    assert 'class="banner warn"><strong>Rehearsal on the simulated engine: no figure here is a measurement' in page
+    for caption in ("Valid points", "Latencies", "summed over a pool"):
+        assert f"{caption} (rehearsal)" in page
+    assert ">rehearsal</text>" in page
+    assert '<li class="badge warn">rehearsal</li>' in page
+    assert "Times are UTC. Rehearsal on the simulated engine" in page
+    assert "rehearsal" not in make_page("sim").lower()
+
+
 def test_invalid_points_are_apart_and_not_drawn() -> None:
     page = make_page()
     good, _, rest = page.partition("<h3>Invalid points</h3>")

@@ -52,6 +52,14 @@ def test_the_simulated_engine_is_named_in_the_head() -> None:
     assert "simulated" not in render_table(data()).lower()
 
 
+def test_a_rehearsal_is_named_in_the_head() -> None:
+    head = render_table(data("sim", rehearsal=True)).splitlines()[:5]
+    assert head[0] == "tiny-2p1d: rehearsal done, invalid"
+    assert head[1].startswith("REHEARSAL ON THE SIMULATED ENGINE: NO FIGURE HERE IS A MEASUREMENT")
+    assert head[3].startswith("simulated engine in place of vLLM 0.32.0 serves tiny-model on the places of 4 of 8 H200")
+    assert "rehearsal" not in render_table(data("sim")).lower()
+
+
 def test_a_run_without_points() -> None:
     plan = make_plan()
     state = {"state": "failed", "message": "ready: prefill-0 ended with exit code 3"}
@@ -129,7 +137,8 @@ def test_numbers_have_three_digits(value: Any, shown: str) -> None:
 )
 def test_what_the_engines_use(name: str, device: str, allocated: int, shown: str) -> None:
     gpus = {"name": name, "device": device, "allocated": allocated, "working": 8}
-    assert text.gpus({"gpus": gpus}) == shown
+    assert text.gpus({"gpus": gpus, "rehearsal": False}) == shown
+    assert text.gpus({"gpus": gpus, "rehearsal": True}) == f"the places of {shown}"
 
 
 @pytest.mark.parametrize(

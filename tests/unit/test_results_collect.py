@@ -238,7 +238,9 @@ def test_a_run_says_what_ran_where() -> None:
     }
     document = build_results(plan, "run-1", state, [good()], {"python": "3.11"}).to_json()
     check_schema(document)
-    assert document["simulated"] is True
+    assert (document["simulated"], document["rehearsal"]) == (True, False)
+    again = build_results(dataclasses.replace(plan, rehearsal=True), "run-1", state, [good()])
+    assert again.to_json()["rehearsal"] is True
     assert document["layout"] == {
         "prefill": {"instances": 2, "tp": 1, "pp": 1, "dp": 1},
         "decode": {"instances": 1, "tp": 1, "pp": 1, "dp": 2},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import pickletools
 import shlex
@@ -49,6 +50,19 @@ def script(run=RUN, plan=None, **fields):
 @pytest.mark.parametrize("name", PROFILES)
 def test_script(name, golden):
     golden(f"sbatch/{name}.sh", script(**PROFILES[name]))
+
+
+def test_a_rehearsal_holds_no_gpu(golden):
+    """Neither asked for, nor by a node that nobody else may use, nor by what the profile writes by itself."""
+    site = PROFILES["everything"]["slurm"]
+    directives = {**site.directives, "cpus-per-gpu": 8, "gres": "gpu:h200:8"}
+    for gpus in ("gres", "gpus-per-node", "none"):
+        made = script(plan=make_plan(rehearsal=True), slurm=dataclasses.replace(site, gpus=gpus, directives=directives))
+        golden("sbatch/rehearsal.sh", made)
+    directives = [line for line in made.splitlines() if line.startswith("#SBATCH")]
+    assert not any("gpu" in line or "exclusive" in line for line in directives)
+    assert "#SBATCH --nodes=2" in directives
+    assert "#SBATCH --gres=nvme:1" in script(plan=make_plan(rehearsal=True), **PROFILES["no-gpus"])
 
 
 def test_a_plan_for_cpus_asks_for_no_gpu():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from recipe_toolkit.rundir import write_json
 from recipe_toolkit.submit.record import Record, read_record
 from recipe_toolkit.submit.slurm_commands import ACTIVE, ENDED, WAITING, JobInfo
 from recipe_toolkit.submit.state import EXIT_CODES, FINAL, LINGER_S, RunState, Word, join, slurm_word
-from submit_support import make_run
+from submit_support import make_plan, make_run
 
 NOW = 1_000_000.0
 JOB = {"scheduler": "slurm", "job_id": "7"}
@@ -236,3 +237,15 @@ def test_the_job_is_found_where_the_submitting_command_was_killed_before_it_said
     assert read_record(run).job is None
     (run.job_folder / "812_submission.sh").symlink_to("submission.sh")
     assert read_record(run).job == {"scheduler": "slurm", "job_id": "812"}
+
+
+@pytest.mark.parametrize("job", [{"scheduler": "slurm", "job_id": "7", "rehearsal": True}, {}])
+def test_a_rehearsal_is_known_by_its_job_and_without_one_by_its_plan(tmp_path, job):
+    run = make_run(tmp_path, job=job, state="failed", message="sbatch refused")
+    if not job:
+        assert read_record(run).rehearsal is False
+        write_json(run.plan, make_plan(rehearsal=True).to_json())
+    found = join(read_record(run), None, NOW, str(run.root))
+    assert found.to_json()["rehearsal"] is True
+    run.plan.unlink()
+    assert read_record(run).rehearsal is bool(job)

@@ -53,7 +53,7 @@ def say_detached(run: RunDir) -> int:
 
 def summary(state: RunState) -> str:
     """One line, and the message on the next ones."""
-    head = f"{state.id}: {state.state}"
+    head = f"{state.id}: {'rehearsal ' if state.rehearsal else ''}{state.state}"
     if state.state == "running" and state.phase:
         head += f", phase {state.phase}"
     if state.state == "done" and state.valid is False:

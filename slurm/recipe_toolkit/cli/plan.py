@@ -15,8 +15,9 @@ import click
     "-c", "--cluster", metavar="NAME|FILE", help="The cluster profile (default: $RECIPE_CLUSTER, else local)."
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
+@click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
 @click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON object.")
-def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], rehearse: bool, as_json: bool) -> int:
     """Show what recipe FILE would run where: nodes and GPUs, the points, every command.
 
     Nothing is contacted. What only the nodes can know (addresses, ports, GPU ids, the run folder) stands in
@@ -24,7 +25,7 @@ def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], as_json
     """
     from recipe_toolkit.cli.planning import plan_files
 
-    planned = plan_files(file, cluster or os.environ.get("RECIPE_CLUSTER") or "local", sets)
+    planned = plan_files(file, cluster or os.environ.get("RECIPE_CLUSTER") or "local", sets, rehearse=rehearse)
     if as_json:
         click.echo(json.dumps(planned.plan.to_json(), indent=2, ensure_ascii=False))
         return 0

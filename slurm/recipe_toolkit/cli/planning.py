@@ -24,7 +24,7 @@ class Planned:
     plan: Plan
 
 
-def plan_files(file: Path, cluster: str | None, sets: Sequence[str]) -> Planned:
+def plan_files(file: Path, cluster: str | None, sets: Sequence[str], *, rehearse: bool = False) -> Planned:
     """Load a recipe and a profile and plan; warnings go to stderr.
 
     Raises InputError with every problem, each with its line.
@@ -33,7 +33,7 @@ def plan_files(file: Path, cluster: str | None, sets: Sequence[str]) -> Planned:
     for warning in (*recipe.warnings, *site.warnings):
         click.echo(warning.render(), err=True)
     try:
-        plan = build_plan(recipe.recipe, site.cluster)
+        plan = build_plan(recipe.recipe, site.cluster, rehearse=rehearse)
     except InputError as error:
         # The planner knows fields; where they stand is known to the loader.
         raise InputError([recipe.place(item) if item.file == "recipe" else item for item in error.problems]) from error

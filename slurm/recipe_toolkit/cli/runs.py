@@ -55,9 +55,10 @@ def list_command(runs: str | None, cluster: str | None, as_json: bool, count: in
         return 0
     rows = [("RUN", "STATE", "PHASE", "JOB", "NOTE")]
     for state in states:
-        valid = " (invalid)" if state.valid is False else ""
+        marks = [word for word, holds in (("rehearsal", state.rehearsal), ("invalid", state.valid is False)) if holds]
+        marked = f"{state.state} ({', '.join(marks)})" if marks else state.state
         note = (state.message or "").partition("\n")[0]
-        rows.append((state.id, state.state + valid, state.phase or "-", state.job_id or "-", note))
+        rows.append((state.id, marked, state.phase or "-", state.job_id or "-", note))
     _table(rows)
     return 0
 

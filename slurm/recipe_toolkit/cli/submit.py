@@ -12,12 +12,20 @@ import click
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-c", "--cluster", metavar="NAME|FILE", help="The cluster profile (default: $RECIPE_CLUSTER).")
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
+@click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code says how the run ended.")
 @click.option("--follow", is_flag=True, help="Wait, and print what happens.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def submit_command(
-    file: Path, cluster: str | None, sets: tuple[str, ...], dry_run: bool, wait: bool, follow: bool, as_json: bool
+    file: Path,
+    cluster: str | None,
+    sets: tuple[str, ...],
+    rehearse: bool,
+    dry_run: bool,
+    wait: bool,
+    follow: bool,
+    as_json: bool,
 ) -> int:
     """Write the run folder of recipe FILE and submit its job.
 
@@ -26,11 +34,14 @@ def submit_command(
     """
     from recipe_toolkit.cli.following import await_run, say_detached
     from recipe_toolkit.cli.planning import plan_files
+    from recipe_toolkit.plan.rehearsal import notice
     from recipe_toolkit.rundir import RunDir
     from recipe_toolkit.submit import dry_run as dry
     from recipe_toolkit.submit import submit
 
-    planned = plan_files(file, cluster, sets)
+    planned = plan_files(file, cluster, sets, rehearse=rehearse)
+    if rehearse:
+        click.echo(notice(planned.plan), err=True)
     if dry_run:
         click.echo(dry(planned.cluster, planned.plan), nl=False)
         return 0

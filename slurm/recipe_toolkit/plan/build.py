@@ -9,6 +9,7 @@ from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.plan import client, flags, vllm
 from recipe_toolkit.plan import router as routing
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
+from recipe_toolkit.plan.rehearsal import rehearsed
 from recipe_toolkit.plan.sim import simulated
 from recipe_toolkit.plan.topology import Placement, place
 from recipe_toolkit.recipe import Recipe
@@ -17,12 +18,14 @@ from recipe_toolkit.recipe import Recipe
 _BLOCK = {"gpu": 16, "cpu": 128}
 
 
-def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
-    """Decide what runs where.
+def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> Plan:
+    """Decide what runs where. ``rehearse``: with the simulated engine in place of the recipe's.
 
     Raises InputError with what this profile cannot give or the recipe may not say; the problems name
     fields, not lines (``LoadedRecipe.place`` knows those).
     """
+    if rehearse:
+        recipe = rehearsed(recipe)
     placement = place(recipe.roles, recipe.resources)
     problems = [*_site_problems(recipe, cluster, placement), *_flag_problems(recipe)]
     if problems:
@@ -62,6 +65,7 @@ def build_plan(recipe: Recipe, cluster: Cluster) -> Plan:
         gpus=_gpus(recipe, placement),
         slo={key: value for key, value in vars(recipe.slo).items() if value is not None},
         interface=cluster.interface,
+        rehearsal=rehearse,
     )
 
 

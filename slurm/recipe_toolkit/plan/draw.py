@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from recipe_toolkit.plan.model import Plan, Point, Process
+from recipe_toolkit.plan.rehearsal import notice
 from recipe_toolkit.plan.values import Value, show
 
 _INDENT = "    "
@@ -23,6 +24,7 @@ def _head(plan: Plan) -> str:
     roles = ", ".join(_role(plan, role) for role in plan.gpus.by_role)
     lines = [
         f"{plan.name}: {roles}",
+        *([notice(plan)] if plan.rehearsal else []),
         f"{_count(len(plan.nodes), 'node')} of {_count(plan.gpus_per_node, _noun(plan))} ({plan.gpu}), "
         f"{plan.gpus.working} of {plan.gpus.allocated} used; {plan.engine} {plan.engine_version}; "
         f"time limit {_clock(plan.time_limit_s)}",

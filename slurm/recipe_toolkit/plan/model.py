@@ -147,7 +147,10 @@ class Gpus:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, decided. ``entry``: the process that clients talk to. ``device``: ``gpu`` or ``cpu``."""
+    """A run, decided. ``entry``: the process that clients talk to. ``device``: ``gpu`` or ``cpu``.
+
+    ``rehearsal``: the engine is the simulated one in place of the recipe's, and no GPU is asked for.
+    """
 
     name: str
     engine: str
@@ -167,7 +170,13 @@ class Plan:
     gpus: Gpus
     slo: Mapping[str, float] = field(default_factory=dict)
     interface: str | None = None
+    rehearsal: bool = False
     schema: int = PLAN_SCHEMA
+
+    @property
+    def label(self) -> str:
+        """What its runs and jobs are called."""
+        return f"{self.name}-rehearsal" if self.rehearsal else self.name
 
     def process(self, name: str) -> Process:
         """The process called ``name``. Raises KeyError."""

@@ -10,6 +10,8 @@ from recipe_toolkit.plan.values import PackagePath, Python, Value
 from recipe_toolkit.recipe import Recipe, Role
 
 TOKENIZER = PackagePath("sim/tokenizer")
+# Meant for the environment or the image of vLLM; the simulated engine lives in the agent's.
+_OF_VLLM = frozenset({"LD_PRELOAD", "PYTHONHOME", "PYTHONPATH"})
 
 
 def simulated(recipe: Recipe, role: Role, process: Process) -> Process:
@@ -21,4 +23,5 @@ def simulated(recipe: Recipe, role: Role, process: Process) -> Process:
     options = {**recipe.engine.sim, **role.sim}
     tail = ("--sim", document(options)) if options else ()
     identity = {"RECIPE_INSTANCE": str(process.instance), "RECIPE_RANK": str(process.rank)}
-    return replace(process, argv=(*head, *process.argv[1:], *tail), env={**process.env, **identity})
+    env = {key: value for key, value in process.env.items() if key not in _OF_VLLM}
+    return replace(process, argv=(*head, *process.argv[1:], *tail), env={**env, **identity})

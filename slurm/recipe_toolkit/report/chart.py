@@ -31,6 +31,7 @@ def chart(results: Mapping[str, Any]) -> Markup | None:
     if len(dots) < 2:
         return None
     unit = text.unit_of_work(results)
+    mark = text.mark(results)
     x_ticks, y_ticks = ticks(max(dot.user for dot in dots)), ticks(max(dot.gpu for dot in dots))
     x_top, y_top = x_ticks[-1], y_ticks[-1]
 
@@ -59,7 +60,7 @@ def chart(results: Mapping[str, Any]) -> Markup | None:
             y=_HEIGHT - 10,
             class_="axis end",
         ),
-        el("text", "simulated engine", x=_WIDTH - _RIGHT, y=14, class_="axis end") if results["simulated"] else None,
+        el("text", mark, x=_WIDTH - _RIGHT, y=14, class_="axis end") if mark is not None else None,
         el("polyline", points=line, class_="curve"),
         join(_marks(ordered, x, y, unit)),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",

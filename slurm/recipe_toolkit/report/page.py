@@ -52,7 +52,7 @@ def render_page(
 
 def _document(results: Mapping[str, Any], body: Markup) -> Markup:
     css = Markup(package_files("recipe_toolkit.report").joinpath("page.css").read_text(encoding="utf-8"))
-    mark = "simulated: " if results["simulated"] else ""
+    mark = "rehearsal: " if results["rehearsal"] else "simulated: " if results["simulated"] else ""
     return el(
         "html",
         el(
@@ -84,17 +84,18 @@ def _section(title: str, content: Markup | None) -> Markup | None:
 def _top(results: Mapping[str, Any]) -> Markup:
     valid = results.get("valid")
     kind = "badge warn" if valid is None else "badge good" if valid else "badge bad"
+    mark, warning = text.mark(results), _warning(results)
     badges = [
         el("li", results["state"], class_="badge"),
         el("li", text.verdict(results), class_=kind),
-        el("li", "simulated engine", class_="badge warn") if results["simulated"] else None,
+        el("li", mark, class_="badge warn") if mark is not None else None,
     ]
     return el(
         "header",
         el("h1", results["recipe"]),
         el("p", el("code", results["run"]), class_="run"),
         el("ul", *badges, class_="badges"),
-        el("p", el("strong", _simulated()), class_="banner warn") if results["simulated"] else None,
+        el("p", el("strong", warning), class_="banner warn") if warning else None,
         _reasons(results),
         _tiles(results),
         el("h2", "Setup"),
@@ -103,8 +104,10 @@ def _top(results: Mapping[str, Any]) -> Markup:
     )
 
 
-def _simulated() -> str:
-    return f"{text.SIMULATED[0].upper()}{text.SIMULATED[1:]}."
+def _warning(results: Mapping[str, Any]) -> str:
+    """The mark of the figures as a sentence; empty where they are measurements."""
+    said = text.warning(results)
+    return "" if said is None else f"{said[0].upper()}{said[1:]}."
 
 
 def _reasons(results: Mapping[str, Any]) -> Markup | None:
@@ -254,5 +257,5 @@ def _files(files: Sequence[str], base: str) -> Markup | None:
 
 def _footer(results: Mapping[str, Any]) -> Markup:
     version = results["versions"].get("recipe-toolkit", "")
-    mark = f" {_simulated()}" if results["simulated"] else ""
-    return el("footer", el("p", f"Recipe Toolkit {version}. Times are UTC.{mark}"))
+    said = f"Recipe Toolkit {version}. Times are UTC. {_warning(results)}"
+    return el("footer", el("p", said.rstrip()))

@@ -42,9 +42,11 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
 
 
 def _head(results: Mapping[str, Any], width: int) -> str:
-    lines = [f"{results['recipe']}: {results['state']}, {text.verdict(results)}"]
-    if results["simulated"]:
-        lines.append(text.SIMULATED.upper())
+    rehearsal = "rehearsal " if results["rehearsal"] else ""
+    lines = [f"{results['recipe']}: {rehearsal}{results['state']}, {text.verdict(results)}"]
+    warning = text.warning(results)
+    if warning is not None:
+        lines.append(warning.upper())
     nodes = len(results["nodes"])
     lines.append(f"run {results['run']}")
     lines.append(

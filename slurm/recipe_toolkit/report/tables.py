@@ -137,7 +137,8 @@ def invalid_table(points: Sequence[Mapping[str, Any]], base: str) -> Markup:
 
 
 def _marked(caption: str, results: Mapping[str, Any]) -> str:
-    return f"{caption} (simulated engine)." if results["simulated"] else f"{caption}."
+    mark = text.mark(results)
+    return f"{caption} ({mark})." if mark is not None else f"{caption}."
 
 
 def distributions_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Markup:

@@ -7,6 +7,7 @@ from typing import Any
 
 MISSING = "–"
 SIMULATED = "simulated engine: no figure here is a measurement of a real model"
+REHEARSAL = "rehearsal on the simulated engine: no figure here is a measurement of a real model or a GPU"
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -100,8 +101,26 @@ def bound(name: str, value: float) -> str:
     return f"{what} ≤ {value:g} {unit}".strip()
 
 
+def mark(results: Mapping[str, Any]) -> str | None:
+    """What every figure is marked with; None where figures are measurements."""
+    if results["rehearsal"]:
+        return "rehearsal"
+    return "simulated engine" if results["simulated"] else None
+
+
+def warning(results: Mapping[str, Any]) -> str | None:
+    """The mark as a sentence, without its end."""
+    if results["rehearsal"]:
+        return REHEARSAL
+    return SIMULATED if results["simulated"] else None
+
+
 def gpus(results: Mapping[str, Any]) -> str:
-    """``4 of 8 H200 GPUs``, or worker slots on a CPU."""
+    """``4 of 8 H200 GPUs``, or worker slots on a CPU; the places of those that a rehearsal did not use."""
+    return f"the places of {_gpus(results)}" if results["rehearsal"] else _gpus(results)
+
+
+def _gpus(results: Mapping[str, Any]) -> str:
     known = results["gpus"]
     name = f"{known['name']} GPUs"
     if known["device"] != "gpu":
@@ -127,6 +146,8 @@ def layout(results: Mapping[str, Any]) -> str:
 
 def engine(results: Mapping[str, Any]) -> str:
     """``vLLM 0.32.0``; the simulated engine says that it is one, and whose flags it takes."""
+    if results["rehearsal"]:
+        return f"simulated engine in place of vLLM {results['engine_version']}"
     if results["simulated"]:
         return f"simulated engine (flags of vLLM {results['engine_version']})"
     return f"vLLM {results['engine_version']}"

@@ -77,6 +77,7 @@ def build_results(
         engine=plan.engine,
         engine_version=plan.engine_version,
         simulated=plan.engine == "sim",
+        rehearsal=plan.rehearsal,
         gpus=Gpus(plan.gpu, plan.device, plan.gpus.allocated, plan.gpus.working, dict(plan.gpus.by_role)),
         state=name,
         points_wanted=len(plan.benchmarks),

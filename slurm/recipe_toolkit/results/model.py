@@ -193,6 +193,7 @@ class Results:
     """All points of a run.
 
     ``simulated``: the engine was the simulated one, so no figure is a measurement of a model.
+    ``rehearsal``: it stood in for the recipe's own engine; ``gpus`` are those planned, none was used.
     ``valid``: True or False once it is known, None before. ``points_wanted``: points of the plan.
     """
 
@@ -202,6 +203,7 @@ class Results:
     engine: str
     engine_version: str
     simulated: bool
+    rehearsal: bool
     gpus: Gpus
     state: str
     points_wanted: int

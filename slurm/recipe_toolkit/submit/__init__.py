@@ -29,6 +29,7 @@ class Submitted:
     job_id: str
     scheduler: str
     interrupted: bool = False
+    rehearsal: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -37,6 +38,7 @@ class Submitted:
             "folder": str(self.folder),
             "scheduler": self.scheduler,
             "job_id": self.job_id,
+            "rehearsal": self.rehearsal,
         }
 
 
@@ -50,7 +52,7 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
     from recipe_toolkit.submit import folder, slurm, slurm_commands
 
     site = cluster.cluster
-    run = folder.new_run(site.runs, plan.name)
+    run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
         slurm_commands.require_sbatch()
         slurm.script(run, plan, site)
@@ -58,13 +60,13 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
     with _uninterrupted() as pressed:
         job = _launch(run, plan, site)
         try:
-            folder.write_job(run, job)
+            folder.write_job(run, {**job, "rehearsal": plan.rehearsal})
         except OSError as error:
             raise SubmitError(
                 f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
                 hint=f"`recipe status {run.root}` finds the job all the same",
             ) from error
-    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, bool(pressed))
+    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, bool(pressed), plan.rehearsal)
 
 
 def _launch(run: RunDir, plan: Plan, site: Cluster) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def dry_run(cluster: LoadedCluster, plan: Plan) -> str:
     from recipe_toolkit.submit import folder, local, slurm
 
     site = cluster.cluster
-    run = folder.new_run(site.runs, plan.name)
+    run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
         return slurm.script(run, plan, site)
     return local.describe(run, plan, site)

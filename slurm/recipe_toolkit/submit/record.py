@@ -36,6 +36,7 @@ class Record:
     born: float = 0.0
     cut: bool = False
     tasks_ended: bool = False
+    rehearsal: bool = False
     trouble: tuple[str, ...] = ()
 
     @property
@@ -81,8 +82,17 @@ def read_record(run: RunDir) -> Record:
         born=born,
         cut=end is not None,
         tasks_ended=tasks_ended,
+        rehearsal=_rehearsal(run, job),
         trouble=tuple(trouble),
     )
+
+
+def _rehearsal(run: RunDir, job: Mapping[str, Any] | None) -> bool:
+    """What job.json says, or the plan, which is longer, where no job was submitted."""
+    if job is not None and "rehearsal" in job:
+        return job["rehearsal"] is True
+    plan = _document(run, "plan.json", [])
+    return plan is not None and plan.get("rehearsal") is True
 
 
 def _text(value: Any) -> str | None:

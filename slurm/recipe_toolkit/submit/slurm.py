@@ -88,8 +88,10 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
     if site.segment:
         further["segment"] = site.segment
     further.update({key: value for key, value in site.directives.items() if value is not False})
+    if plan.rehearsal:
+        further = {key: value for key, value in further.items() if not _asks_for_gpus(key, value)}
     return {
-        "job_name": f"{plan.name}-{run.id[-4:]}",
+        "job_name": f"{plan.label}-{run.id[-4:]}",
         "nodes": len(plan.nodes),
         "ntasks_per_node": 1,
         "time": minutes,
@@ -98,7 +100,8 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
         "account": site.account,
         "qos": site.qos,
         "constraint": site.constraint,
-        "exclusive": True if site.exclusive else None,
+        # Whole nodes would be held with their GPUs, asked for or not.
+        "exclusive": True if site.exclusive and not plan.rehearsal else None,
         **_gpus(plan, cluster),
         "setup": list(site.setup) or None,
         "srun_args": [*SRUN_ARGS, *site.srun_args],
@@ -110,13 +113,18 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
 
 def _gpus(plan: Plan, cluster: Cluster) -> dict[str, Any]:
     site = cluster.slurm
-    if plan.device != "gpu" or site.gpus == "none":
+    if plan.device != "gpu" or plan.rehearsal or site.gpus == "none":
         return {}
     count = plan.gpus_per_node if site.exclusive else max(node.gpus for node in plan.nodes)
     if site.gpus == "gpus-per-node":
         kind = site.gres_name.partition(":")[2]  # gpu:h200 -> h200:8
         return {"gpus_per_node": f"{kind}:{count}" if kind else count}
     return {"gres": f"{site.gres_name}:{count}"}
+
+
+def _asks_for_gpus(key: str, value: object) -> bool:
+    """Whether a directive of the profile says how many GPUs the job gets, or what comes with each."""
+    return "gpu" in key or (key in ("gres", "tres-per-node", "tres-per-task") and "gpu" in str(value))
 
 
 def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:

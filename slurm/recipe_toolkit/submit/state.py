@@ -60,6 +60,7 @@ class RunState:
     """One run, as people and scripts are told of it. Times are Unix times.
 
     ``stale``: the run ended without a word, so nodes, processes and points are as they were last known.
+    ``rehearsal``: the simulated engine stands in for the recipe's.
     ``certain``: False where a state.json that is still on its way could change the state.
     """
 
@@ -80,6 +81,7 @@ class RunState:
     points: dict[str, str] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
     stale: bool = False
+    rehearsal: bool = False
     certain: bool = field(default=True, compare=False)
 
     @property
@@ -182,6 +184,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         points=dict(record.points),
         trouble=record.trouble,
         stale=state in FINAL and (record.cut or not record.final),
+        rehearsal=record.rehearsal,
         certain=record.final or _certain(record, word),
     )
 
