@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_site import Site
+from slurm_site import LONG, Site, small_recipe
 from support import require
 
 pytestmark = [pytest.mark.slurm, pytest.mark.aiperf]
@@ -52,3 +52,36 @@ def test_four_prefill_instances_and_one_decode_on_three_nodes_of_eight(site):
         sources = {"local_compute": 0.0, "local_cache_hit": 0.0, "external_kv_transfer": decode["prompt_tokens"]}
         assert decode["prompt_tokens"] > 0
         assert decode["prompt_tokens_by_source"] == sources
+
+
+def ports(run):
+    """(node, port) of everything that a run reserved."""
+    bound = json.loads((run.folder / "attempts" / "0" / "bound.json").read_text())
+    nodes = {
+        process["name"]: process["node"] for process in json.loads((run.folder / "plan.json").read_text())["processes"]
+    }
+    return {
+        (nodes[name], port)
+        for name, process in bound["processes"].items()
+        for block in process["ports"].values()
+        for port in block
+    }
+
+
+def test_two_runs_on_the_same_nodes_share_no_port(site, tmp_path):
+    """Both are measuring at the same time, so all of their servers stand beside each other."""
+    shared = Site(site.rig, tmp_path, exclusive=False, gpus="none", directives={"mem": 100, "cpus-per-task": 1})
+    role = {"instances": 1, "parallel": {"tp": 2, "dp": 2}}
+    pools = {"roles": {"prefill": role, "decode": role}, "kv_transfer": {"connector": "nixl"}}
+    recipe = small_recipe(LONG, router={"kind": "vllm-router"}, **pools)
+    runs = [shared.start(recipe) for _ in range(2)]
+    for run in runs:
+        run.reaches("bench")
+    assert [run.record["state"] for run in runs] == ["running", "running"]
+    first, second = (ports(run) for run in runs)
+    assert {node for node, _ in first} == {node for node, _ in second} == {0, 1, 2, 3}
+    assert not first & second
+    for run in runs:
+        assert shared.recipe("cancel", run.id).returncode == 0
+    for run in runs:
+        run.leaves_nothing()
