@@ -150,7 +150,10 @@ def test_a_verb_with_a_slip_of_the_hand_is_guessed(recipe):
     done = recipe("statsu", "last")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no such verb 'statsu': did you mean `status`?" in done.stderr
-    assert "No such command 'xyzzy'" in recipe("xyzzy").stderr
+    for word in ("xyzzy", "bogus"):
+        done = recipe(word)
+        assert (done.returncode, "did you mean" in done.stderr) == (2, False)
+        assert f"No such command '{word}'" in done.stderr
 
 
 def test_last_is_the_newest(recipe, runs):

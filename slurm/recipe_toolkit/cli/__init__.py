@@ -28,6 +28,12 @@ VERBS = {
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("validate", "Print a JSON Schema, for editors."),
 }
+# How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
+SECTIONS = {
+    "Write and check": ("new", "validate", "plan", "diff", "schema", "completion"),
+    "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
+    "Results": ("collect", "report", "compare"),
+}
 # As a shell reports SIGPIPE.
 CLOSED_PIPE = 141
 
@@ -81,9 +87,15 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+        """List the verbs without importing them, by section, in columns that agree."""
+        placed = {name for names in SECTIONS.values() for name in names}
+        other = tuple(name for name in VERBS if name not in placed)
+        width = max(map(len, VERBS))
+        for title, names in {**SECTIONS, "Other": other}.items():
+            rows = [(name.ljust(width), VERBS[name][1]) for name in names if name in VERBS]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
