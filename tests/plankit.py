@@ -45,6 +45,7 @@ def bindings(plan: Plan, run_folder: str = "/runs/2026-01-02T03-04-05-test-abcd"
             devices=tuple(f"GPU-{node.index}-{slot}" for slot in range(plan.gpus_per_node)),
             programs={name: f"/usr/bin/{name}" for name in PROGRAMS},
             package="/opt/toolkit/recipe_toolkit",
+            user="1000:100",
         )
         for node in plan.nodes
     )
@@ -55,4 +56,4 @@ def bindings(plan: Plan, run_folder: str = "/runs/2026-01-02T03-04-05-test-abcd"
         for name, size in process.ports.items():
             blocks[name] = following[process.node]
             following[process.node] += size
-    return Bindings(run_folder, nodes, ports)
+    return Bindings(run_folder, nodes, ports, job_id="7")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import jsonschema
 import pytest
 
-from plankit import RECIPES, bindings, plan_of, profile
+from plankit import RECIPES, ROOT, bindings, plan_of, profile
 from recipe_toolkit.cluster import Container, Slurm, Tool
 from recipe_toolkit.errors import InputError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.flags import number, render
-from recipe_toolkit.plan.model import plan_from_json
+from recipe_toolkit.plan.model import Image, SetupStep, plan_from_json
 from recipe_toolkit.plan.topology import place
 from recipe_toolkit.plan.values import (
     Address,
+    Host,
+    ImagePart,
+    JobId,
     Join,
     Json,
     PackagePath,
@@ -25,6 +29,7 @@ from recipe_toolkit.plan.values import (
     Python,
     RunId,
     RunPath,
+    User,
     decode,
     encode,
     resolve,
@@ -34,6 +39,7 @@ from recipe_toolkit.recipe import Parallel, Resources, Role
 from recipe_toolkit.recipe_loader import load_recipe
 
 PLAIN = profile("plain")
+SCHEMA = "slurm/recipe_toolkit/schemas/plan.json"
 
 
 def recipe(name="tp2-one-node", *sets):
@@ -201,6 +207,10 @@ REFERENCES = [
     PackagePath("sim/tokenizer"),
     Python(),
     Program("vllm"),
+    Host(2),
+    JobId(),
+    User(),
+    ImagePart(),
     Join((RunPath(""), ":", Address(0))),
     Json({"a": [Port("a", "http"), {"b": RunPath("kv")}], "n": 1, "t": True}),
 ]
@@ -221,8 +231,25 @@ def test_references_of_the_own_node():
     document = Json({"port": Port("prefill-0", "http"), "where": RunPath("kv")})
     assert json.loads(resolve(document, found, 0)) == {"port": 15000, "where": "/runs/2026-01-02T03-04-05-test-abcd/kv"}
     nodes = tuple(dataclasses.replace(node, package="") for node in found.nodes)
-    with pytest.raises(KeyError, match="node 0 did not say"):
+    with pytest.raises(KeyError, match="where the package is on node 0"):
         resolve(PackagePath("x"), dataclasses.replace(found, nodes=nodes), 0)
+
+
+def test_references_of_the_job_and_its_nodes():
+    found = bindings(plan_of("pd-4p-dp4-1d-dp8"))
+    assert [resolve(item, found, 0) for item in (Host(2), JobId(), User())] == ["host2", "7", "1000:100"]
+    assert resolve(ImagePart(), dataclasses.replace(found, image_part="/images/x.sqsh.part"), 0).endswith(".part")
+    with pytest.raises(KeyError, match="the file that an image is fetched into"):
+        resolve(ImagePart(), found, 0)
+    nodes = (dataclasses.replace(found.nodes[0], host="slurm-1"), *found.nodes[1:])
+    assert resolve(Host(0), dataclasses.replace(found, nodes=nodes), 1) == "slurm-1"
+
+
+def test_images_and_setup_there_and_back():
+    image = Image("a@sha256:1", (0, 2), Join((RunPath(""), "/x.sif")), ("true",), ("get", ImagePart()), ("id",), "do")
+    plan = dataclasses.replace(plan_of("base"), images=(image,), setup=(SetupStep("a.sh", "00", "setup/01-a.sh"),))
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    jsonschema.validate(plan.to_json(), json.loads((ROOT / SCHEMA).read_text(encoding="utf-8")))
 
 
 def test_plan_of_another_schema():

@@ -106,17 +106,34 @@ def test_who_owns_a_port(address: str) -> None:
 
 
 def test_the_processes_of_a_container(tmp_path: Path) -> None:
-    """A container's processes are found through its runtime: here one that says who it is."""
-    runtime = tmp_path / "docker"
-    runtime.write_text(
-        f'#!/bin/sh\n[ "$*" = "inspect --format {{{{.State.Pid}}}} run-1-serve-0" ] && echo {os.getpid()}\n'
-    )
-    runtime.chmod(0o755)
-    cleanup = [str(runtime), "rm", "--force", "--volumes", "run-1-serve-0"]
-    assert handle.container_pids(cleanup)[0] == os.getpid()
-    assert handle.container_pids([*cleanup[:-1], "another"]) == []
-    assert handle.container_pids(["/no/such/runtime", "rm", "x"]) == []
-    assert handle.container_pids([]) == []
+    """Their roots are told by a command, which is asked again when they are gone."""
+    asked = tmp_path / "asked"
+    tell = ["sh", "-c", 'echo asked >>"$ASKED"; cat "$0"; echo 0', str(tmp_path / "pids")]
+    outside = handle.Outside(tell, {**os.environ, "ASKED": str(asked)})
+    outside.refresh()
+    assert outside.pids() == []
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child:
+        (tmp_path / "pids").write_text(f"{child.pid}\n")
+        outside.refresh()
+        limit = time.monotonic() + 10
+        while len(outside.pids()) != 2:
+            outside.refresh()
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        assert outside.pids()[0] == child.pid
+        assert len(asked.read_text().splitlines()) == 2
+        child.communicate(b"\n")
+    assert outside.pids() == []
+    outside.refresh()
+    assert len(asked.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("command", [[], ["/no/such/runtime", "inspect", "x"], ["sh", "-c", "echo $$; exit 1"]])
+def test_no_processes_of_a_container(command: list[str]) -> None:
+    outside = handle.Outside(command, os.environ)
+    outside.refresh()
+    assert outside.pids() == []
 
 
 def test_descendants_and_activity() -> None:

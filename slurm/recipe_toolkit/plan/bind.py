@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from recipe_toolkit.plan.model import Process
-from recipe_toolkit.plan.values import Bindings, resolve
+from recipe_toolkit.plan.values import Bindings, Value, resolve
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,8 @@ class BoundProcess:
     argv: list[str]
     env: dict[str, str]
     ports: dict[str, list[int]]
+    cleanup: list[str] = field(default_factory=list)
+    inspect: list[str] = field(default_factory=list)
 
 
 def bind_process(process: Process, bindings: Bindings) -> BoundProcess:
@@ -24,9 +27,15 @@ def bind_process(process: Process, bindings: Bindings) -> BoundProcess:
     Raises KeyError or IndexError if the bindings lack what the plan refers to.
     """
     held = bindings.ports.get(process.name, {})
+
+    def words(values: Sequence[Value]) -> list[str]:
+        return [resolve(value, bindings, process.node) for value in values]
+
     return BoundProcess(
         name=process.name,
-        argv=[resolve(value, bindings, process.node) for value in process.argv],
+        argv=words(process.argv),
         env={key: resolve(value, bindings, process.node) for key, value in process.env.items()},
         ports={name: list(range(held[name], held[name] + size)) for name, size in process.ports.items()},
+        cleanup=words(process.cleanup),
+        inspect=words(process.inspect),
     )

@@ -54,7 +54,8 @@ def housed(process: Process, where: Runner, container: Container, needs: Needs =
     for variable in sorted({*process.env, *process.secrets}):
         words += ["--env", variable]
     words += [*container.args, "--entrypoint", program, where.image, *rest]
-    return replace(process, argv=tuple(words), cleanup=(*runtime.remove, name))
+    inspect = (container.runtime, "inspect", "--format", "{{.State.Pid}}", name)
+    return replace(process, argv=tuple(words), cleanup=(*runtime.remove, name), inspect=inspect)
 
 
 def _mounts(container: Container, paths: Sequence[Value]) -> list[Value]:

@@ -47,7 +47,9 @@ class Process:
     ``unset``: variables taken out of its environment. ``secrets``: variables handed on from the
     agent's environment by name, whose values are never written anywhere. ``may_exit``: whether
     ending with 0 is no failure (clients). ``cleanup``: the command that removes what may outlive it
-    (its container), safe to repeat; empty where nothing can.
+    (its container), safe to repeat; empty where nothing can. ``inspect``: the command that prints, one
+    a line, the pids that the container runtime started elsewhere than below the program; empty where
+    the program itself is what runs.
     """
 
     name: str
@@ -68,6 +70,37 @@ class Process:
     after: tuple[str, ...] = ()
     may_exit: bool = False
     cleanup: tuple[Value, ...] = ()
+    inspect: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Image:
+    """A container image that nodes must hold before a process starts in it.
+
+    ``reference``: what the recipe or profile names, after the profile's ``container.images``.
+    ``file``: the .sqsh or .sif that must be there; None for an image in the engine's own store.
+    ``present``: command that exits with 0 if the image is there; empty where ``file`` says it.
+    ``fetch``: command that gets it, into :class:`ImagePart` where there is a ``file``; empty: it must
+    be there already. ``identify``: command that prints its digest; empty where the file's says it.
+    ``remedy``: what to do when it is missing and cannot be fetched.
+    """
+
+    reference: str
+    nodes: tuple[int, ...]
+    file: Value | None = None
+    present: tuple[Value, ...] = ()
+    fetch: tuple[Value, ...] = ()
+    identify: tuple[Value, ...] = ()
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class SetupStep:
+    """A script that is run where the engines run, before them. ``path``: its copy in the run folder."""
+
+    name: str
+    sha256: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -171,6 +204,8 @@ class Plan:
     slo: Mapping[str, float] = field(default_factory=dict)
     interface: str | None = None
     rehearsal: bool = False
+    images: tuple[Image, ...] = ()
+    setup: tuple[SetupStep, ...] = ()
     schema: int = PLAN_SCHEMA
 
     @property
@@ -200,12 +235,20 @@ def _plain(item: Any) -> Any:
     return encode(item)
 
 
+def _words(data: Mapping[str, Any], *keys: str) -> dict[str, tuple[Value, ...]]:
+    return {key: tuple(decode(item) for item in data[key]) for key in keys}
+
+
+def _image(data: Mapping[str, Any]) -> Image:
+    own = {"nodes": tuple(data["nodes"]), "file": decode(data["file"])}
+    return Image(**{**data, **own, **_words(data, "present", "fetch", "identify")})
+
+
 def _process(data: Mapping[str, Any]) -> Process:
     return Process(
         **{
             **data,
-            "argv": tuple(decode(item) for item in data["argv"]),
-            "cleanup": tuple(decode(item) for item in data["cleanup"]),
+            **_words(data, "argv", "cleanup", "inspect"),
             "env": {key: decode(item) for key, item in data["env"].items()},
             "ready": Ready(**data["ready"]) if data["ready"] else None,
             **{key: tuple(data[key]) for key in ("gpus", "visible", "dp_ranks", "unset", "secrets", "after")},
@@ -232,5 +275,7 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
             "proof": Proof(**data["proof"]),
             "deadlines": Deadlines(**data["deadlines"]),
             "gpus": Gpus(**data["gpus"]),
+            "images": tuple(_image(item) for item in data["images"]),
+            "setup": tuple(SetupStep(**item) for item in data["setup"]),
         }
     )

@@ -7,7 +7,7 @@ resolved when the agents meet. References are data, never text in braces, becaus
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -75,6 +75,28 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Host:
+    """The name of node ``node``, as the scheduler calls it."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class JobId:
+    """The scheduler's id of the job."""
+
+
+@dataclass(frozen=True)
+class User:
+    """``UID:GID`` of the agent of the process's own node."""
+
+
+@dataclass(frozen=True)
+class ImagePart:
+    """The temporary file, beside an image's own, that the image is fetched into; means nothing elsewhere."""
+
+
+@dataclass(frozen=True)
 class Join:
     """The parts, one after the other."""
 
@@ -88,7 +110,23 @@ class Json:
     document: Any
 
 
-Ref = Union[Address, Interface, Port, Devices, RunPath, RunId, PackagePath, Python, Program, Join, Json]
+Ref = Union[
+    Address,
+    Interface,
+    Port,
+    Devices,
+    RunPath,
+    RunId,
+    PackagePath,
+    Python,
+    Program,
+    Host,
+    JobId,
+    User,
+    ImagePart,
+    Join,
+    Json,
+]
 Value = Union[str, Ref]
 
 _SIMPLE: dict[str, type] = {
@@ -100,13 +138,21 @@ _SIMPLE: dict[str, type] = {
     "package_path": PackagePath,
     "python": Python,
     "program": Program,
+    "host": Host,
+    "job_id": JobId,
+    "user": User,
+    "image_part": ImagePart,
 }
 _NAMES = {cls: name for name, cls in _SIMPLE.items()}
 
 
 @dataclass(frozen=True)
 class NodeBinding:
-    """What one agent said of its node when it joined. ``package``: folder of the installed package."""
+    """What one agent said of its node when it joined.
+
+    ``package``: folder of the installed package. ``host``: the node's name for the scheduler, where that
+    is not ``name``. ``user``: the agent's ``UID:GID``.
+    """
 
     name: str
     address: str
@@ -115,15 +161,22 @@ class NodeBinding:
     devices: tuple[str, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict)
     package: str = ""
+    host: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True)
 class Bindings:
-    """Everything that turns references into strings. ``ports``: process → block → first port."""
+    """Everything that turns references into strings.
+
+    ``ports``: process → block → first port. ``image_part``: of the one image that is being fetched.
+    """
 
     run_folder: str
     nodes: tuple[NodeBinding, ...]
     ports: Mapping[str, Mapping[str, int]]
+    job_id: str = ""
+    image_part: str = ""
 
 
 def url(process: str, node: int, port: str = "http") -> Join:
@@ -142,28 +195,35 @@ def resolve(value: Value, bindings: Bindings, node: int) -> str:
         return "".join(resolve(part, bindings, node) for part in value.parts)
     if isinstance(value, Json):
         return json.dumps(_resolve_document(value.document, bindings, node), separators=(",", ":"))
-    if isinstance(value, Address):
-        return bindings.nodes[value.node].address
-    if isinstance(value, Interface):
-        return bindings.nodes[value.node].interface
-    if isinstance(value, Port):
-        return str(bindings.ports[value.process][value.name] + value.offset)
-    if isinstance(value, Devices):
-        return ",".join(bindings.nodes[value.node].devices[slot] for slot in value.slots)
-    if isinstance(value, RunPath):
-        return f"{bindings.run_folder}/{value.path}".rstrip("/")
-    return _resolve_own(value, bindings, node)
+    return _RESOLVED[type(value)](value, bindings, node)
 
 
-def _resolve_own(value: RunId | PackagePath | Program | Python, bindings: Bindings, node: int) -> str:
-    own = bindings.nodes[node]
-    if isinstance(value, RunId):
-        return bindings.run_folder.rstrip("/").rpartition("/")[2]
-    if isinstance(value, PackagePath):
-        if not own.package:
-            raise KeyError(f"node {node} did not say where the package is, for {value.path}")
-        return f"{own.package}/{value.path}"
-    return own.programs[value.name] if isinstance(value, Program) else own.python
+def _package_path(value: PackagePath, bindings: Bindings, node: int) -> str:
+    folder = _said(bindings.nodes[node].package, f"where the package is on node {node}, for {value.path}")
+    return f"{folder}/{value.path}"
+
+
+def _said(text: str, what: str) -> str:
+    if not text:
+        raise KeyError(f"nobody has said {what}")
+    return text
+
+
+_RESOLVED: Mapping[type, Callable[[Any, Bindings, int], str]] = {
+    Address: lambda value, bindings, _: bindings.nodes[value.node].address,
+    Interface: lambda value, bindings, _: bindings.nodes[value.node].interface,
+    Port: lambda value, bindings, _: str(bindings.ports[value.process][value.name] + value.offset),
+    Devices: lambda value, bindings, _: ",".join(bindings.nodes[value.node].devices[slot] for slot in value.slots),
+    RunPath: lambda value, bindings, _: f"{bindings.run_folder}/{value.path}".rstrip("/"),
+    RunId: lambda _, bindings, __: bindings.run_folder.rstrip("/").rpartition("/")[2],
+    PackagePath: _package_path,
+    Python: lambda _, bindings, node: bindings.nodes[node].python,
+    Program: lambda value, bindings, node: bindings.nodes[node].programs[value.name],
+    Host: lambda value, bindings, _: bindings.nodes[value.node].host or bindings.nodes[value.node].name,
+    JobId: lambda _, bindings, __: _said(bindings.job_id, "the job's id"),
+    User: lambda _, bindings, node: _said(bindings.nodes[node].user, f"the user of node {node}"),
+    ImagePart: lambda _, bindings, __: _said(bindings.image_part, "the file that an image is fetched into"),
+}
 
 
 def _resolve_document(document: Any, bindings: Bindings, node: int) -> Any:
@@ -219,6 +279,10 @@ _SHOWN: dict[type, str] = {
     Interface: "<interface of node {0.node}>",
     PackagePath: "<package>/{0.path}",
     RunId: "<run id>",
+    Host: "<name of node {0.node}>",
+    JobId: "<job id>",
+    User: "<uid:gid>",
+    ImagePart: "<temporary file>",
     Python: "<python>",
     Program: "{0.name}",
 }

@@ -127,7 +127,7 @@ class Agent:
         link = self._link = await self._join()
         try:
             await link.send({"event": "hello", **hello})
-            await race(self._serve(link), self._beat(link), self._abandoned())
+            await race(self._serve(link), self._beat(link), self._look_outside(), self._abandoned())
         except ControlError as error:
             raise RunError(f"node {self._where.index}: {error.message}") from error
         finally:
@@ -232,13 +232,21 @@ class Agent:
             await link.send({"event": "beat", "signs": signs})
             await asyncio.sleep(control.BEAT_S)
 
+    async def _look_outside(self) -> None:
+        """Find the processes of containers, whose signs of life count too; a runtime may take its time to tell."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(control.BEAT_S)
+            for child in list(self._children.values()) if self._watching else ():
+                await loop.run_in_executor(None, child.look_outside)
+
     def _signs(self) -> dict[str, list[int]]:
         """CPU ticks, bytes moved and log size of each program that runs."""
         processes = procfs.table()
         signs = {}
         for name, child in list(self._children.items()):
             if not child.gone.done():
-                moved = procfs.activity(item.pid for item in child.tree(processes))
+                moved = procfs.activity(child.pids(processes))
                 signs[name] = [moved.ticks, moved.bytes, child.log_size()]
         return signs
 
@@ -266,7 +274,14 @@ class Agent:
         return {"ports": self._ports.reserve(blocks)}
 
     async def _do_start(
-        self, name: str, argv: list[str], env: dict[str, str], unset: list[str], cwd: str | None, cleanup: list[str]
+        self,
+        name: str,
+        argv: list[str],
+        env: dict[str, str],
+        unset: list[str],
+        cwd: str | None,
+        cleanup: list[str],
+        inspect: list[str],
     ) -> Message:
         old = self._children.get(name)
         if old is not None and not old.gone.done():
@@ -278,6 +293,7 @@ class Agent:
             log=self._attempt.process_log(self._where.index, name),
             cwd=Path(cwd) if cwd else self._folder,
             cleanup=cleanup,
+            inspect=inspect,
         )
         child = process.start(spec)
         self._children[name] = child

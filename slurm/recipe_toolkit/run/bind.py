@@ -9,7 +9,7 @@ from typing import Any
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Process
-from recipe_toolkit.plan.values import Bindings, NodeBinding, resolve
+from recipe_toolkit.plan.values import Bindings, NodeBinding
 from recipe_toolkit.run import environment, facts
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.tasks import together
@@ -33,7 +33,7 @@ async def bind(context: Context) -> None:
         raise RunError("bind: " + "\n".join(problems))
     ports = await reserve(context, plan.processes)
     nodes = tuple(_node(found[node.index]) for node in plan.nodes)
-    context.bindings = Bindings(str(context.run.root), nodes, ports)
+    context.bindings = Bindings(str(context.run.root), nodes, ports, context.where.job_id)
     rebind(context, [*plan.processes, *(point.process for point in plan.benchmarks)])
 
 
@@ -72,6 +72,8 @@ def _node(found: dict[str, Any]) -> NodeBinding:
         devices=tuple(found["devices"]),
         programs={name: path for name, path in found["programs"].items() if path},
         package=found["toolkit_path"],
+        host=found["node_name"],
+        user=found["user"],
     )
 
 
@@ -97,7 +99,8 @@ def _bound_json(context: Context) -> dict[str, Any]:
             name: {
                 "node": every[name].node,
                 "argv": list(bound.argv),
-                "cleanup": [resolve(value, context.bindings, every[name].node) for value in every[name].cleanup],
+                "cleanup": bound.cleanup,
+                "inspect": bound.inspect,
                 "env": dict(bound.env),
                 "unset": list(every[name].unset),
                 "ports": {key: list(value) for key, value in bound.ports.items()},

@@ -19,7 +19,10 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True)
 class Place:
-    """``index`` of ``count`` nodes in ``attempt`` of the job; ``scheduler``: ``slurm`` or ``local``."""
+    """``index`` of ``count`` nodes in ``attempt`` of the job; ``scheduler``: ``slurm`` or ``local``.
+
+    ``node_name``: what the scheduler calls this node.
+    """
 
     scheduler: str
     index: int
@@ -27,6 +30,7 @@ class Place:
     attempt: int
     job_id: str
     nodelist: str = ""
+    node_name: str = ""
 
 
 def place(environ: Mapping[str, str]) -> Place:
@@ -52,6 +56,7 @@ def place(environ: Mapping[str, str]) -> Place:
             attempt=int(environ.get("SLURM_RESTART_COUNT") or 0),
             job_id=environ["SLURM_JOB_ID"],
             nodelist=environ.get("SLURM_JOB_NODELIST", ""),
+            node_name=environ.get("SLURMD_NODENAME", ""),
         )
     raise RunError(
         "neither SLURM_JOB_ID nor SUBMITIT_LOCAL_GLOBALID is set, so this agent does not know its node",

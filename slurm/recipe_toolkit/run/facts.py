@@ -33,7 +33,7 @@ def programs(plan: Plan, node: int) -> dict[str, str | None]:
     """Where each program that the node's processes need is; None if it is nowhere."""
     names: set[str] = set()
     for process in on_node(plan, node):
-        names.update(_programs([*process.argv, *process.cleanup, *process.env.values()]))
+        names.update(_programs([*process.argv, *process.cleanup, *process.inspect, *process.env.values()]))
     return {name: _locate(name) for name in sorted(names)}
 
 
@@ -117,6 +117,8 @@ def collect(plan: Plan, where: Place) -> dict[str, Any]:
     gpus = _gpu_rows() if plan.device == "gpu" and plan.engine != "sim" else []
     return {
         "host": hostname(),
+        "node_name": where.node_name or hostname(),
+        "user": f"{os.getuid()}:{os.getgid()}",
         "scheduler": where.scheduler,
         "job_id": where.job_id,
         "kernel": platform.release(),

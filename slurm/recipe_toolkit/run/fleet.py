@@ -236,6 +236,7 @@ class Fleet:
         unset: list[str],
         cwd: str | None = None,
         cleanup: list[str] | None = None,
+        inspect: list[str] | None = None,
     ) -> None:
         """Have a program started. Raises RunError if it cannot be executed."""
         view.state, view.pid, view.exit_code, view.signs, view.last = "starting", None, None, (), {}
@@ -251,6 +252,7 @@ class Fleet:
                 unset=unset,
                 cwd=cwd,
                 cleanup=cleanup or [],
+                inspect=inspect or [],
             )
         except RunError:
             view.state = "exited"

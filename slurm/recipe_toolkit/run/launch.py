@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Process
-from recipe_toolkit.plan.values import resolve
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.tasks import together
 
@@ -50,10 +49,8 @@ async def start(context: Context, process: Process, cwd: str | None = None, phas
     """Start one program on its node. Raises RunError naming it, after ``phase``, if it cannot be executed."""
     bound = context.bound[process.name]
     view = context.view(process.name)
-    assert context.bindings is not None
-    cleanup = [resolve(value, context.bindings, process.node) for value in process.cleanup]
     try:
-        await context.fleet.start(view, list(bound.argv), bound.env, list(process.unset), cwd, cleanup)
+        await context.fleet.start(view, bound.argv, bound.env, list(process.unset), cwd, bound.cleanup, bound.inspect)
     except RunError as error:
         raise RunError(f"{phase}: {process.name} on {context.node_label(process.node)}: {error.message}") from error
     context.journal.event("process_started", process=process.name, node=process.node, pid=view.pid)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.run import keeper, logs, procfs
-from recipe_toolkit.run.handle import container_pids
+from recipe_toolkit.run.handle import Outside
 
 T = TypeVar("T")
 
@@ -28,7 +28,11 @@ ORPHAN_GRACE_S = 5.0  # for a program whose agent is gone
 
 @dataclass(frozen=True)
 class Spec:
-    """What to start: the whole environment is given. ``cleanup`` is run when nothing is left of the program."""
+    """What to start: the whole environment is given.
+
+    ``cleanup`` is run when nothing is left of the program. ``inspect`` prints the pids of what a
+    container runtime runs for it.
+    """
 
     name: str
     argv: Sequence[str]
@@ -36,6 +40,7 @@ class Spec:
     log: Path
     cwd: Path
     cleanup: Sequence[str] = ()
+    inspect: Sequence[str] = ()
 
 
 class Child:
@@ -55,6 +60,7 @@ class Child:
         self._status = status
         self._log_start = log_start
         self._buffer = b""
+        self._outside = Outside(spec.inspect, spec.env)
         loop.add_reader(status, self._read)
 
     @property
@@ -76,6 +82,16 @@ class Child:
         """The program and everything below it."""
         return [] if self.gone.done() else procfs.descendants([self.keeper_pid], processes)
 
+    def pids(self, processes: Mapping[int, procfs.Stat] | None = None) -> list[int]:
+        """Everything that computes for the program, in its container too."""
+        outside = [] if self.gone.done() else self._outside.pids(processes)
+        return [*(item.pid for item in self.tree(processes)), *outside]
+
+    def look_outside(self) -> None:
+        """Find what runs in its container, for :meth:`pids`. Takes a while: not for a loop."""
+        if not self.gone.done():
+            self._outside.refresh()
+
     def owns_port(self, port: int) -> bool:
         """Whether a process of this program, or of its container, listens on ``port``. Takes a while: not for a loop.
 
@@ -87,7 +103,8 @@ class Child:
             return False
         if any(procfs.holds_socket(item.pid, inodes) for item in self.tree()):
             return True
-        inside = container_pids(self.spec.cleanup)
+        self._outside.refresh()
+        inside = self._outside.pids()
         if any(procfs.holds_socket(pid, inodes) for pid in inside):
             return True
         return bool(inside) and procfs.owner(port) is None
@@ -155,7 +172,7 @@ class Child:
 
     def _clean(self) -> None:
         """What the keeper would have done: its clean-up, below a keeper of its own."""
-        spec = dataclasses.replace(self.spec, argv=self.spec.cleanup, cleanup=())
+        spec = dataclasses.replace(self.spec, argv=self.spec.cleanup, cleanup=(), inspect=())
         cleaner = start(spec)
 
         def ended(_: asyncio.Future[None]) -> None:
