@@ -102,7 +102,7 @@ class Benchmark:
     ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens. Exactly one of ``concurrency``
     and ``request_rate`` (requests/s) is not empty, but for a ``command``. ``requests`` or
     ``requests_per_concurrency``, and ``warmup`` or ``warmup_per_concurrency``, are the rules that the
-    plan turns into numbers.
+    plan turns into numbers. ``max_concurrency``: how many may be in flight at a rate.
     """
 
     client: str
@@ -111,6 +111,7 @@ class Benchmark:
     osl: int | None = None
     concurrency: tuple[int, ...] = ()
     request_rate: tuple[float, ...] = ()
+    max_concurrency: int | None = None
     requests: int | None = None
     requests_per_concurrency: int | None = None
     warmup: int | None = None
@@ -132,6 +133,28 @@ class Slo:
     ttft_s: float | None = None
     tpot_ms: float | None = None
     e2e_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What others have reported, under which conditions; None is what they did not say.
+
+    ``per_gpu``: which GPUs its per-GPU figures divide by (``working``, ``allocated`` or a role).
+    ``metrics``: by the names and units of the results. ``accuracy``: percent by task. ``tolerance``:
+    share of a figure.
+    """
+
+    url: str | None = None
+    client: str | None = None
+    isl: int | None = None
+    osl: int | None = None
+    concurrency: int | None = None
+    request_rate: float | None = None
+    per_gpu: str = "working"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    tolerance: float = 0.05
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +181,7 @@ class Recipe:
     router: Router = Router()
     kv_transfer: KvTransfer | None = None
     slo: Slo = Slo()
+    published: tuple[Published, ...] = ()
     deadlines: Deadlines = Deadlines()
     time_limit_s: int = 3600
     description: str | None = None

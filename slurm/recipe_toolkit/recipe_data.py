@@ -13,6 +13,7 @@ from recipe_toolkit.recipe import (
     KvTransfer,
     Model,
     Parallel,
+    Published,
     Recipe,
     Resources,
     Role,
@@ -22,7 +23,8 @@ from recipe_toolkit.recipe import (
 
 SCHEMA = 1
 ROLES = ("serve", "prefill", "decode")
-_INTEGERS = ("isl", "osl", "requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "seed")
+_COUNTS = ("requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "max_concurrency")
+_INTEGERS = ("isl", "osl", "seed", *_COUNTS)
 
 
 def build_recipe(data: Mapping[str, Any]) -> Recipe:
@@ -40,6 +42,7 @@ def build_recipe(data: Mapping[str, Any]) -> Recipe:
         router=Router(**data.get("router", {})),
         benchmarks=tuple(_benchmark(item) for item in data["benchmarks"]),
         slo=Slo(**data.get("slo", {})),
+        published=tuple(Published(**item) for item in data.get("published", ())),
         deadlines=Deadlines(**{f"{key}_s": parse_duration(item) for key, item in data.get("deadlines", {}).items()}),
         time_limit_s=parse_time_limit(data["time_limit"]) if "time_limit" in data else Recipe.time_limit_s,
     )
@@ -93,6 +96,7 @@ def recipe_data(recipe: Recipe) -> dict[str, Any]:
         "router": vars(recipe.router),
         "benchmarks": [_benchmark_data(item) for item in recipe.benchmarks],
         "slo": vars(recipe.slo),
+        "published": [vars(item) for item in recipe.published],
         "deadlines": {key.removesuffix("_s"): _number(item) for key, item in vars(recipe.deadlines).items()},
         "time_limit": format_time_limit(recipe.time_limit_s),
     }

@@ -94,7 +94,8 @@ def _faults(error: Any, root: dict[str, Any]) -> Iterator[Fault]:
             if key not in value:
                 yield Fault((*path, key), "missing", describe(root, (*path, key)), absent=True)
     elif "propertyNames" in error.absolute_schema_path:
-        yield Fault((*path, value), f"{shown(value)} is not {schema.get('title', 'a good name')}", key=True)
+        message = f"{shown(value)} is not {schema.get('title', 'a good name')}"
+        yield Fault((*path, value), message, did_you_mean(value, schema.get("enum", ())), key=True)
     else:
         message, hint = _explain(error, root, path)
         yield Fault(path, message, hint)

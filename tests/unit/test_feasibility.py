@@ -29,6 +29,12 @@ def serve(parallel: str, instances: int = 1) -> str:
     return changed(("instances: 1, parallel: {tp: 2}", f"instances: {instances}, parallel: {{{parallel}}}"), text=SERVE)
 
 
+def test_a_report_of_nothing(tmp_path: Path) -> None:
+    text = changed(("deadlines:", "published: [{concurrency: 8}, {metrics: {tpot_mean_ms: 9}}]\ndeadlines:"))
+    expected = "r.yaml:18:13: published.0: reports nothing\n  hint: metrics: {tpot_mean_ms: 20}, or accuracy"
+    assert said(tmp_path, text) == [expected]
+
+
 def test_the_recipes_that_the_rows_change_are_good(tmp_path: Path) -> None:
     assert said(tmp_path, GOOD, warnings=True) == said(tmp_path, SERVE, warnings=True) == []
 
@@ -287,6 +293,11 @@ BENCHMARKS = [
         ("concurrency: [1, 8]", "request_rate: [0.5]"),
         "r.yaml:16:64: benchmarks.0.requests_per_concurrency: there is no concurrency to multiply\n"
         "  hint: requests: NUMBER",
+    ),
+    (
+        ("concurrency: [1, 8]", "concurrency: [1, 8], max_concurrency: 8"),
+        "r.yaml:16:64: benchmarks.0.max_concurrency: each number of concurrency is a limit already\n"
+        "  hint: leave it out",
     ),
     (
         (", requests_per_concurrency: 10", ""),

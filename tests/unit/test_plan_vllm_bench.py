@@ -133,3 +133,21 @@ def test_a_revision_that_it_cannot_be_told_is_warned_of():
     assert warning.message.startswith("vllm bench serve knows no revision")
     assert load_recipe(RECIPES / "clients.yaml", [*sets, "model.tokenizer=tiny"]).warnings == ()
     assert load_recipe(RECIPES / "clients.yaml").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("vllm-bench", ["--request-rate", "0.5", "--max-concurrency", "1024"]),
+        ("aiperf", ["--request-rate", "0.5", "--concurrency", "1024"]),
+    ],
+)
+def test_a_rate_with_a_limit_of_what_is_in_flight(client, words):
+    sets = [
+        f"benchmarks=[{{client: {client}, isl: 64, osl: 8, request_rate: [0.5], max_concurrency: 1024, requests: 9}}]"
+    ]
+    (point,) = plan_file(RECIPES / "vllm-bench.yaml", "plain", *sets).benchmarks
+    argv = point.process.argv
+    start = argv.index("--request-rate")
+    assert list(argv[start : start + 4]) == words
+    assert (point.request_rate, point.max_concurrency, point.concurrency) == (0.5, 1024, None)

@@ -165,6 +165,11 @@ SCHEMA_FAULTS = [
         "",
         "r.yaml:1:1: name: missing\n  hint: name of the recipe; it begins the names of runs and of the Slurm job",
     ),
+    (
+        "deadlines:",
+        "published: [{isl: 1024, metrics: {ttft_ms: 3}}]\ndeadlines:",
+        "r.yaml:18:35: published.0.metrics.ttft_ms: 'ttft_ms' is not a metric\n  hint: did you mean `ttft_p99_ms`?",
+    ),
     ("schema: 1\n", "", "r.yaml:1:1: schema: missing\n  hint: version of this format: 1"),
     ("schema: 1", "schema: 2", "r.yaml:1:9: schema: 2 is not 1\n  hint: the version of the format that is read"),
     (

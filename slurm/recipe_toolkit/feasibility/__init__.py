@@ -62,6 +62,10 @@ def _faults(recipe: Recipe, untrusted: Sequence[FieldPath]) -> Iterator[Fault]:
                 yield from layout.check_role(role, recipe.resources)
     yield from _serving_faults(recipe, trust)
     yield from _benchmark_faults(recipe, trust)
+    if trust.all(("published",)):
+        for index, item in enumerate(recipe.published):
+            if not (item.metrics or item.accuracy):
+                yield Fault(("published", index), "reports nothing", "metrics: {tpot_mean_ms: 20}, or accuracy")
     yield from variables.check_recipe(recipe)
     if trust.all(("engine", "version")):
         yield from flags.check_flags(recipe)

@@ -23,6 +23,8 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     yield from _one_of(benchmark, at, "concurrency", "request_rate", required=True)
     yield from _one_of(benchmark, at, "requests", "requests_per_concurrency", required=True)
     yield from _one_of(benchmark, at, "warmup", "warmup_per_concurrency", required=False)
+    if benchmark.max_concurrency is not None and benchmark.concurrency:
+        yield Fault((*at, "max_concurrency"), "each number of concurrency is a limit already", "leave it out", key=True)
     if not benchmark.concurrency:
         for name in ("requests_per_concurrency", "warmup_per_concurrency"):
             if getattr(benchmark, name) is not None and benchmark.request_rate:

@@ -15,7 +15,7 @@ RESERVED = {
     **dict.fromkeys(("isl", "prompt-input-tokens-mean"), "it stands in isl"),
     **dict.fromkeys(("osl", "output-tokens-mean", "prompt-output-tokens-mean"), "it stands in osl"),
     "endpoint-type": "it stands in endpoint",
-    "concurrency": "it stands in concurrency",
+    "concurrency": "it stands in concurrency or max_concurrency",
     "request-rate": "it stands in request_rate",
     **dict.fromkeys(("request-count", "num-requests"), "it stands in requests or requests_per_concurrency"),
     **dict.fromkeys(("warmup-request-count", "num-warmup-requests"), "it stands in warmup or warmup_per_concurrency"),
@@ -40,6 +40,8 @@ def arguments(load: Load) -> list[Value]:
         words += ["--concurrency", str(load.concurrency)]
     if load.request_rate is not None:
         words += ["--request-rate", flags.number(load.request_rate)]
+    if load.max_concurrency is not None:
+        words += ["--concurrency", str(load.max_concurrency)]
     words += ["--request-count", str(load.requests)]
     if load.warmup:
         words += ["--warmup-request-count", str(load.warmup)]

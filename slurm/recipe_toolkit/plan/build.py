@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
@@ -12,7 +13,7 @@ from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, 
 from recipe_toolkit.plan.rehearsal import rehearsed
 from recipe_toolkit.plan.sim import simulated
 from recipe_toolkit.plan.topology import Placement, place
-from recipe_toolkit.recipe import Recipe
+from recipe_toolkit.recipe import Published, Recipe
 
 # vLLM's defaults; each block of the KV cache holds so many tokens.
 _BLOCK = {"gpu": 16, "cpu": 128}
@@ -64,6 +65,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         deadlines=Deadlines(**{key.removesuffix("_s"): value for key, value in vars(recipe.deadlines).items()}),
         gpus=_gpus(recipe, placement),
         slo={key: value for key, value in vars(recipe.slo).items() if value is not None},
+        published=tuple(_said(item) for item in recipe.published),
         interface=cluster.interface,
         rehearsal=rehearse,
     )
@@ -94,6 +96,10 @@ def _gpus(recipe: Recipe, placement: Placement) -> Gpus:
         working=sum(by_role.values()),
         by_role=by_role,
     )
+
+
+def _said(item: Published) -> dict[str, Any]:
+    return {key: value for key, value in vars(item).items() if value is not None and value != {}}
 
 
 def _proof(recipe: Recipe) -> Proof:

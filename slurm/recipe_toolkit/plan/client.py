@@ -54,6 +54,7 @@ def _loaded(
         osl=benchmark.osl,
         concurrency=concurrency,
         request_rate=rate,
+        max_concurrency=benchmark.max_concurrency,
         requests=_count(benchmark.requests, benchmark.requests_per_concurrency, concurrency),
         warmup=_count(benchmark.warmup, benchmark.warmup_per_concurrency, concurrency),
         seed=_seed(benchmark, point),
@@ -71,6 +72,7 @@ def _loaded(
         osl=load.osl,
         concurrency=concurrency,
         request_rate=rate,
+        max_concurrency=load.max_concurrency,
         requests=load.requests,
         warmup=load.warmup,
     )

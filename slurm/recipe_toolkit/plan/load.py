@@ -39,7 +39,10 @@ def artifacts(point: str) -> str:
 
 @dataclass(frozen=True)
 class Load:
-    """What a point asks of its client. Lengths are tokens, ``request_rate`` is requests/s."""
+    """What a point asks of its client. Lengths are tokens, ``request_rate`` is requests/s.
+
+    ``max_concurrency``: how many may be in flight at a rate.
+    """
 
     point: str
     entry: Value
@@ -50,6 +53,7 @@ class Load:
     osl: int | None
     concurrency: int | None
     request_rate: float | None
+    max_concurrency: int | None
     requests: int | None
     warmup: int | None
     seed: int

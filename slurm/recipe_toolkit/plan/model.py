@@ -138,6 +138,7 @@ class Point:
     osl: int | None = None
     concurrency: int | None = None
     request_rate: float | None = None
+    max_concurrency: int | None = None
     requests: int | None = None
     warmup: int | None = None
 
@@ -183,6 +184,7 @@ class Plan:
     """A run, decided. ``entry``: the process that clients talk to. ``device``: ``gpu`` or ``cpu``.
 
     ``rehearsal``: the engine is the simulated one in place of the recipe's, and no GPU is asked for.
+    ``published``: what others have reported, as the recipe says it.
     """
 
     name: str
@@ -202,6 +204,7 @@ class Plan:
     deadlines: Deadlines
     gpus: Gpus
     slo: Mapping[str, float] = field(default_factory=dict)
+    published: tuple[Mapping[str, Any], ...] = ()
     interface: str | None = None
     rehearsal: bool = False
     images: tuple[Image, ...] = ()
@@ -277,5 +280,6 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
             "gpus": Gpus(**data["gpus"]),
             "images": tuple(_image(item) for item in data["images"]),
             "setup": tuple(SetupStep(**item) for item in data["setup"]),
+            "published": tuple(data["published"]),
         }
     )

@@ -24,7 +24,7 @@ RESERVED = {
     "random-batch-size": "a request is one prompt",
     **dict.fromkeys(("dataset-name", "dataset-path"), "prompts are random, of the length isl"),
     **dict.fromkeys(("backend", "endpoint"), "it stands in endpoint"),
-    "max-concurrency": "it stands in concurrency",
+    "max-concurrency": "it stands in concurrency or max_concurrency",
     "request-rate": "it stands in request_rate",
     **dict.fromkeys(("ramp-up-strategy", "ramp-up-start-rps", "ramp-up-end-rps"), "a point is one load"),
     "num-prompts": "it stands in requests or requests_per_concurrency",
@@ -52,6 +52,8 @@ def arguments(load: Load) -> list[Value]:
         words += ["--max-concurrency", str(load.concurrency)]
     if load.request_rate is not None:
         words += ["--request-rate", flags.number(load.request_rate)]
+    if load.max_concurrency is not None:
+        words += ["--max-concurrency", str(load.max_concurrency)]
     words += ["--num-prompts", str(load.requests)]
     if load.warmup:
         words += ["--num-warmups", str(load.warmup)]

@@ -86,6 +86,7 @@ def build_results(
         nodes=_hosts(plan, known.get("nodes")),
         versions={"recipe-toolkit": __version__, **_client_versions(points), **(versions or {})},
         slo=dict(plan.slo),
+        published=plan.published,
         message=message if isinstance(message, str) else None,
         valid=False if reasons else (True if name in _ENDED else None),
         reasons=tuple(reasons),

@@ -195,6 +195,7 @@ class Results:
     ``simulated``: the engine was the simulated one, so no figure is a measurement of a model.
     ``rehearsal``: it stood in for the recipe's own engine; ``gpus`` are those planned, none was used.
     ``valid``: True or False once it is known, None before. ``points_wanted``: points of the plan.
+    ``published``: what others have reported, as the recipe says it.
     """
 
     run: str
@@ -212,6 +213,7 @@ class Results:
     nodes: tuple[Host, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)
+    published: tuple[Mapping[str, Any], ...] = ()
     message: str | None = None
     valid: bool | None = None
     reasons: tuple[str, ...] = ()
@@ -258,6 +260,7 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
             "points": tuple(point_from_json(point) for point in data["points"]),
             "layout": {role: Layout(**layout) for role, layout in data["layout"].items()},
             "nodes": tuple(Host(**node) for node in data["nodes"]),
+            "published": tuple(data["published"]),
             "reasons": tuple(data["reasons"]),
         }
     )
