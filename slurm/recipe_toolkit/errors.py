@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class RecipeError(Exception):
@@ -33,6 +34,21 @@ class RecipeError(Exception):
     def render(self) -> str:
         """The message, and the hint on a line of its own."""
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for ``--json``; see :func:`error_object`."""
+        return error_object(self.message, self.exit_code, self.hint)
+
+
+def error_object(message: str, exit_code: int, hint: str | None = None, **place: Any) -> dict[str, Any]:
+    """An error as ``--json`` prints it: always the same keys, null where nothing is to be said.
+
+    ``place``: ``file``, ``line``, ``column`` and ``field`` of the first problem of an input; ``problems``
+    has them all.
+    """
+    where = {key: place.get(key) for key in ("file", "line", "column", "field")}
+    problems = place.get("problems", [])
+    return {"message": message, "hint": hint, **where, "exit_code": exit_code, "problems": problems}
 
 
 @dataclass(frozen=True, order=True)
@@ -77,6 +93,16 @@ class InputError(RecipeError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems))
         super().__init__("\n".join(p.render() for p in self.problems))
+
+    def to_json(self) -> dict[str, Any]:
+        """The first error at the top, and every problem."""
+        problems = [problem.to_json() for problem in self.problems]
+        first = next((item for item in problems if item["severity"] == "error"), None)
+        if first is None:
+            return super().to_json()
+        place = {key: first[key] or None for key in ("file", "line", "column", "field")}
+        message, hint = str(first["message"]), first["hint"]
+        return error_object(message, self.exit_code, str(hint) if hint else None, **place, problems=problems)
 
 
 class SubmitError(RecipeError):

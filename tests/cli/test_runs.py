@@ -278,6 +278,13 @@ def test_logs_of_an_unknown_process_names_those_that_there_are(recipe, logged):
     assert "hint: logs: agent-0, serve-0, job" in done.stderr
 
 
+def test_an_attempt_that_is_not_there_is_refused(recipe, logged):
+    for words in ([], ["serve-0"]):
+        done = recipe("logs", "last", *words, "--attempt", "7")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{ONE} has no attempt 7\nhint: attempts: 0, 1\n" in done.stderr
+
+
 def test_logs_follows_until_the_run_ends(recipe, runs, fake_slurm):
     run = make_run(runs, ONE, state="running", phase="bench")
     node = run.attempt(0).node(0)

@@ -93,10 +93,11 @@ def test_without_sbatch_nothing_is_left_behind(site):
 def test_a_refusal_keeps_the_folder_and_is_listed_as_failed(site, fake_slurm):
     fake_slurm.says("sbatch", err="sbatch: error: Batch job submission failed: Invalid qos specification\n", code=1)
     done = submit(site, "--json")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
     (folder,) = site.runs.iterdir()
     assert f"run folder: {folder}" in done.stderr
     assert "hint: `sacctmgr show qos`" in done.stderr
+    assert "sbatch refused the job" in json.loads(done.stdout)["error"]["message"]
     assert not (folder / "job.json").exists()
     listed = site("list", "--cluster", "./site.yaml", "--json")
     state = json.loads(listed.stdout)

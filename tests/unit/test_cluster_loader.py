@@ -143,7 +143,7 @@ def test_a_name_that_is_not_found() -> None:
     assert caught.value.render() == (
         "--cluster: no profile 'locl' in recipes/clusters, /home/me/.config/recipe-toolkit/clusters, or in the "
         "package\n"
-        "  hint: did you mean `local`?"
+        "  hint: did you mean `local`? Or give its path, as in ./locl.yaml"
     )
 
 

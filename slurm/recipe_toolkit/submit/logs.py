@@ -37,8 +37,14 @@ class Log:
 
 
 def list_logs(run: RunDir, attempt: int | None = None) -> list[Log]:
-    """The logs of an attempt (the last one), by node and name, and those of the job."""
+    """The logs of an attempt (the last one), by node and name, and those of the job.
+
+    Raises UnknownRun if there is no such attempt.
+    """
     attempts = run.attempts()
+    if attempt is not None and attempt not in attempts:
+        there = ", ".join(map(str, attempts)) or "none yet"
+        raise UnknownRun(f"{run.id} has no attempt {attempt}", hint=f"attempts: {there}")
     found = []
     if attempts:
         folder = run.attempt(attempts[-1] if attempt is None else attempt).root / "nodes"
