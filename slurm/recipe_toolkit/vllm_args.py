@@ -84,7 +84,10 @@ class ArgProblem:
 
 @dataclass(frozen=True)
 class _List:
+    """``exact``: the list is of the version that was asked for, so that what it lacks does not exist."""
+
     version: str
+    exact: bool
     options: Mapping[str, Mapping[str, Any]]
     names: Mapping[str, str]
     negative: Mapping[str, str]
@@ -130,7 +133,7 @@ def _list(version: str) -> _List:
             names.setdefault(alias.lstrip("-"), name)
         for word in option.get("no", ()):
             negative.setdefault(word[2:], name)
-    return _List(data["vllm"], data["options"], names, negative, data["values"])
+    return _List(data["vllm"], nearest(version) == version, data["options"], names, negative, data["values"])
 
 
 def knows(flag: str, version: str) -> bool:
@@ -152,7 +155,8 @@ def full_name(key: str, version: str) -> str:
 def check(args: Mapping[str, Any], version: str, where: str) -> list[ArgProblem]:
     """Everything wrong with the flags at ``where`` (such as ``engine.args``) for this version.
 
-    An unknown version is checked against the nearest; :func:`unknown_version` says so.
+    An unknown version is checked against the nearest; :func:`unknown_version` says so. A build between
+    releases, or of somebody's own, may know flags and values that the list lacks: these are warnings then.
     """
     known = _list(version)
     problems: list[ArgProblem] = []
@@ -194,7 +198,7 @@ def _unknown(key: str, plain: str, known: _List) -> ArgProblem:
         return ArgProblem(key, "is written with a dot", f"write a mapping, `{name}: {{{inner}: …}}`")
     close = difflib.get_close_matches(plain, [*known.names, *known.negative], n=1, cutoff=0.75)
     hint = f"did you mean `{known.negative.get(close[0]) or close[0]}`?" if close else None
-    return ArgProblem(key, f"vLLM {known.version} has no flag --{plain}", hint)
+    return ArgProblem(key, f"vLLM {known.version} has no flag --{plain}", hint, warning=not known.exact)
 
 
 def _check_value(key: str, name: str, value: Any, args: Mapping[str, Any], known: _List) -> Iterator[ArgProblem]:
@@ -261,7 +265,7 @@ def _among(value: str, allowed: Iterable[str]) -> bool:
 
 
 def _no_choice(key: str, inner: str, value: str, allowed: list[str], known: _List) -> ArgProblem:
-    return ArgProblem(key, *_no_choice_text(inner, value, allowed, known))
+    return ArgProblem(key, *_no_choice_text(inner, value, allowed, known), warning=not known.exact)
 
 
 def _no_choice_text(

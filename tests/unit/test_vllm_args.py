@@ -139,6 +139,17 @@ def test_unknown_version_is_checked_against_the_nearest():
     assert "did you mean" in problem.hint
 
 
+def test_what_another_versions_list_lacks_may_be_right():
+    args = {"a-flag-of-a-fork": 4, "kv-cache-dtype": "fp3", "compilation-config": {"cudagraph_mode": "MAYBE"}}
+    for version, warning in ((VERSION, False), (f"{VERSION}+fork", True), ("99.1.0", True)):
+        problems = check(args, version, "engine.args")
+        assert [problem.key for problem in problems] == list(args)
+        assert {problem.warning for problem in problems} == {warning}
+    # What could not be right in any version is an error in all of them.
+    (problem,) = check({"port": 8000}, "99.1.0", "engine.args")
+    assert not problem.warning
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
