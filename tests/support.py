@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-PARTS = ("slurm", "vllm", "aiperf", "ansible")
+PARTS = ("slurm", "vllm", "aiperf", "ansible", "shells", "editor")
 
 
 def required() -> frozenset[str]:
-    """The parts that RECIPE_REQUIRE (``slurm,vllm,aiperf,ansible``) says must be here."""
+    """The parts that RECIPE_REQUIRE (such as ``slurm,vllm``) says must be here."""
     named = frozenset(part.strip() for part in os.environ.get("RECIPE_REQUIRE", "").split(",") if part.strip())
     if unknown := named - set(PARTS):
         raise pytest.UsageError(f"RECIPE_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")

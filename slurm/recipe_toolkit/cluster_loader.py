@@ -85,12 +85,17 @@ def find_cluster(name_or_path: str | None) -> Path:
         candidate = folder / f"{name}.yaml"
         if candidate.is_file():
             return candidate
-    known = sorted({item.stem for folder in folders if folder.is_dir() for item in folder.glob("*.yaml")})
+    known = known_clusters()
     meant = did_you_mean(name, known)
     hint = f"{meant} Or" if meant else f"profiles here: {', '.join(known)}; or"
     hint += f" give its path, as in ./{name}.yaml"
     searched = ", ".join(str(folder) for folder in folders[:-1])
     raise InputError([Problem("--cluster", 0, 0, "", f"no profile {name!r} in {searched}, or in the package", hint)])
+
+
+def known_clusters() -> list[str]:
+    """The names of all profiles that ``--cluster`` finds by name."""
+    return sorted({item.stem for folder in _folders() if folder.is_dir() for item in folder.glob("*.yaml")})
 
 
 def _folders() -> Iterator[Path]:

@@ -61,12 +61,19 @@ class LazyGroup(click.Group):
             from recipe_toolkit.faults import did_you_mean
 
             meant = did_you_mean(cmd_name, VERBS)
-            if meant:
+            if meant and not ctx.resilient_parsing:
                 ctx.fail(f"no such verb {cmd_name!r}: {meant}")
             return None
         module = importlib.import_module(f"{__package__}.{VERBS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Offer verbs without importing them, and the group's options."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(name, help=text) for name, (_, text) in VERBS.items() if name.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing them, by section, in columns that agree."""
@@ -96,6 +103,10 @@ def run(words: Sequence[str]) -> int:
     so that a script reads one stream.
     """
     as_json = "--json" in words
+    if "_RECIPE_COMPLETE" in os.environ:
+        from recipe_toolkit.cli.completion import register
+
+        register()
     try:
         # A command returns its exit code; None is 0.
         return group.main(list(words), prog_name="recipe", standalone_mode=False) or 0

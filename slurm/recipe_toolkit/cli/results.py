@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.runs import run_argument, where_options
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report.material import Material
@@ -18,7 +19,11 @@ from recipe_toolkit.submit.find import find_run, roots
 @run_argument
 @where_options
 @click.option(
-    "-o", "--output", metavar="DIR|FILE.tar.gz", help="Where to; ./RUN if not given. An earlier copy is replaced."
+    "-o",
+    "--output",
+    metavar="DIR|FILE.tar.gz",
+    type=click.Path(),
+    help="Where to; ./RUN if not given. An earlier copy is replaced.",
 )
 def collect_command(run: str, runs: str | None, cluster: str | None, output: str | None) -> int:
     """Copy the results, report, plan, logs and artifacts of RUN, with a manifest; never its secret.
@@ -59,10 +64,16 @@ def collect_command(run: str, runs: str | None, cluster: str | None, output: str
 
 
 @click.command("report")
-@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, a run a line; no page unless -o.")
-@click.option("-o", "--output", metavar="FILE", help="Write the page here; report.html in the run folder if not given.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the page here; report.html in the run folder if not given.",
+)
 def report_command(
     names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, output: str | None
 ) -> int:

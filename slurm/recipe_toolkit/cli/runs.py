@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from recipe_toolkit.cli import completing
 from recipe_toolkit.errors import UnknownRun
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import all_runs, find_run, roots
@@ -22,15 +23,21 @@ UNKNOWN = 102
 def where_options(command: Command) -> Command:
     """``--runs`` and ``--cluster``: where the runs are."""
     for option in (
-        click.option("-c", "--cluster", metavar="NAME|FILE", help="Look in the run folder of this profile."),
-        click.option("--runs", metavar="DIR", help="Look in this folder only."),
+        click.option(
+            "-c",
+            "--cluster",
+            metavar="NAME|FILE",
+            shell_complete=completing.profiles,
+            help="Look in the run folder of this profile.",
+        ),
+        click.option("--runs", metavar="DIR", type=click.Path(file_okay=False), help="Look in this folder only."),
     ):
         command = option(command)
     return command
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-run_argument = click.argument("run", metavar="RUN")
+run_argument = click.argument("run", metavar="RUN", shell_complete=completing.runs)
 
 
 @click.command("list")
@@ -123,7 +130,7 @@ def _time(at: float) -> str:
 
 @click.command("logs")
 @run_argument
-@click.argument("process", required=False)
+@click.argument("process", required=False, shell_complete=completing.processes)
 @where_options
 @as_json_option
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines.")

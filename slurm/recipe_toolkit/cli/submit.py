@@ -7,10 +7,18 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cli import completing
+
 
 @click.command("submit")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("-c", "--cluster", metavar="NAME|FILE", help="The cluster profile (default: $RECIPE_CLUSTER).")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=completing.recipe_files)
+@click.option(
+    "-c",
+    "--cluster",
+    metavar="NAME|FILE",
+    shell_complete=completing.profiles,
+    help="The cluster profile (default: $RECIPE_CLUSTER).",
+)
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
 @click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm.")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cli import completing
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml, read_text
@@ -50,8 +51,21 @@ def _count(number: object, what: str) -> str:
 
 
 @click.command("validate")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("-c", "--cluster", metavar="NAME|FILE", help="Also check against this cluster profile.")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE...",
+    shell_complete=completing.recipe_files,
+)
+@click.option(
+    "-c",
+    "--cluster",
+    metavar="NAME|FILE",
+    shell_complete=completing.profiles,
+    help="Also check against this cluster profile.",
+)
 @click.option(
     "-s", "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set a field, e.g. roles.serve.instances=2."
 )

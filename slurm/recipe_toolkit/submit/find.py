@@ -51,6 +51,17 @@ def all_runs(folders: Sequence[Path]) -> list[RunDir]:
     return sorted(found.values(), key=lambda run: run.id)
 
 
+def run_ids(folders: Sequence[Path]) -> list[str]:
+    """The ids of the runs in the folders, the newest first; folders that cannot be read are left out."""
+    found: set[str] = set()
+    for folder in folders:
+        try:
+            found.update(path.name for path in folder.iterdir() if not path.name.startswith(".") and is_run(path))
+        except OSError:
+            continue
+    return sorted(found, reverse=True)
+
+
 def is_run(path: Path) -> bool:
     """Whether a folder holds a run."""
     return (path / "plan.json").is_file() or (path / "recipe.lock.yaml").is_file()
