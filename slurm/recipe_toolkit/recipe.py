@@ -77,7 +77,10 @@ class Role:
 
 @dataclass(frozen=True)
 class KvTransfer:
-    """How KV moves from prefill to decode. ``connector``: ``nixl`` or ``example`` (files; for tests)."""
+    """How KV moves from prefill to decode.
+
+    ``connector``: ``nixl``, ``example`` (files; for tests) or ``decode-bench`` (dummy KV for ``serve`` alone).
+    """
 
     connector: str
     load_failure_policy: str = "fail"

@@ -151,6 +151,13 @@ PAIR = [
         ],
     ),
     (
+        [("connector: nixl", "connector: decode-bench")],
+        [
+            "r.yaml:13:26: kv_transfer.connector: decode-bench takes the place of prefill\n"
+            "  hint: decode alone stands in roles.serve"
+        ],
+    ),
+    (
         [("  prefill: {instances: 2, parallel: {tp: 2}, args: {max-num-seqs: 8}}\n", "")],
         [
             "r.yaml:10:1: roles.prefill: missing: decode needs it\n  hint: serve does both in one role",

@@ -190,3 +190,11 @@ def test_the_example_connector_needs_no_params(sims, tmp_path):
     assert decode.metric(SOURCE, source="external_kv_transfer") == 96
     assert decode.metric(SOURCE, source="local_compute") == 4
     assert not any("nixl" in line for line in decode.call("GET", "/metrics").body.decode().splitlines())
+
+
+def test_the_decode_benchmark_computes_one_token_of_a_prompt(sims):
+    config = {"kv_connector": "DecodeBenchConnector", "kv_role": "kv_both"}
+    engine = sims.start("--kv-transfer-config", json.dumps(config)).ready()
+    assert engine.complete(words(100), 8).status == 200
+    assert engine.metric(SOURCE, source="external_kv_transfer") == 99
+    assert engine.metric(SOURCE, source="local_compute") == 1

@@ -134,6 +134,11 @@ def check_kv_transfer(recipe: Recipe) -> Iterator[Fault]:
                 at, "missing: prefill hands its KV cache to decode", "kv_transfer: {connector: nixl}", absent=True
             )
         return
+    if kv.connector == "decode-bench":
+        if apart:
+            hint = "decode alone stands in roles.serve"
+            yield Fault((*at, "connector"), "decode-bench takes the place of prefill", hint)
+        return
     if not apart:
         hint = "leave it out, or split serve into prefill and decode"
         yield Fault(at, "there is no prefill and decode to move KV between", hint, key=True)

@@ -113,7 +113,7 @@ def _proof(recipe: Recipe) -> Proof:
     block = max(size if isinstance(size, int) else default for size in blocks)
     kv = recipe.kv_transfer
     return Proof(
-        kind="generate" if kv is None else "kv_transfer",
+        kind="kv_transfer" if recipe.disaggregated else "generate",
         prompt_words=block + block // 2 + 16,
         two_step=kv is None or kv.connector != "example",
     )

@@ -35,7 +35,8 @@ from recipe_toolkit.plan.values import Address, Devices, Interface, Json, Port, 
 from recipe_toolkit.recipe import KvTransfer, Recipe, Role
 
 KV_FOLDER = "kv"
-_KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+_KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer", "serve": "kv_both"}
+_CONNECTORS = {"nixl": "NixlConnector", "example": "ExampleConnector", "decode-bench": "DecodeBenchConnector"}
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -119,7 +120,7 @@ def _peers(recipe: Recipe, placement: Placement, part: Part) -> tuple[int, ...]:
     otherwise: 28 % less throughput on two H200s.
     """
     moves = recipe.kv_transfer is not None and recipe.kv_transfer.connector == "nixl"
-    both = all(placement.slots(part.node, role) for role in _KV_ROLES)
+    both = all(placement.slots(part.node, role) for role in ("prefill", "decode"))
     if not (moves and both):
         return ()
     return tuple(slot for slot in sorted(placement.slots(part.node)) if slot not in part.slots)
@@ -192,15 +193,15 @@ def kv_config(kv: KvTransfer, role: Role, device: str) -> dict[str, Any]:
     The connectors do not act on ``kv_role``: the requests say who sends. It names the metrics that
     vLLM keeps, and NIXL warns of ``kv_both``.
     """
-    config: dict[str, Any] = {"kv_connector": "NixlConnector", "kv_role": _KV_ROLES[role.name]}
+    config: dict[str, Any] = {"kv_connector": _CONNECTORS[kv.connector], "kv_role": _KV_ROLES[role.name]}
     extra: dict[str, Any] = dict(kv.extra)
     if kv.connector == "example":
-        config["kv_connector"] = "ExampleConnector"
         extra["shared_storage_path"] = RunPath(KV_FOLDER)
     buffer = kv.buffer_device or ("cpu" if device == "cpu" else None)
     if buffer:
         config["kv_buffer_device"] = buffer
-    config["kv_load_failure_policy"] = kv.load_failure_policy
+    if kv.connector != "decode-bench":
+        config["kv_load_failure_policy"] = kv.load_failure_policy
     if extra:
         config["kv_connector_extra_config"] = extra
     return config

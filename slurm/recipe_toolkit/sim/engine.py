@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from recipe_toolkit.sim.dummy import DummyKv
 from recipe_toolkit.sim.faults import Faults
 from recipe_toolkit.sim.flags import Flags, Layout
 from recipe_toolkit.sim.kv import KvCache
@@ -61,6 +62,8 @@ class Engine:
             return Nixl(self.kv_config, rank, self._options, self._faults, self._flags)
         if name == "ExampleConnector":
             return KvFiles(self.kv_config, self._options, self._flags["block-size"])
+        if name == "DecodeBenchConnector":
+            return DummyKv()
         log(f"the KV connector {name!r} is not simulated: prompts are prefilled where they arrive", "WARNING")
         return None
 
