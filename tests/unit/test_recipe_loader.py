@@ -181,7 +181,8 @@ SCHEMA_FAULTS = [
     (
         "connector: nixl",
         "connector: nixxl",
-        "r.yaml:13:26: kv_transfer.connector: 'nixxl' is not one of nixl, example, decode-bench\n  hint: did you mean `nixl`?",
+        "r.yaml:13:26: kv_transfer.connector: 'nixxl' is not one of nixl, example, decode-bench\n"
+        "  hint: did you mean `nixl`?",
     ),
     (
         "round_robin",
