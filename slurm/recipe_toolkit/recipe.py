@@ -102,10 +102,10 @@ class Router:
 class Benchmark:
     """One client over a list of loads.
 
-    ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens. Exactly one of ``concurrency``
-    and ``request_rate`` (requests/s) is not empty, but for a ``command``. ``requests`` or
-    ``requests_per_concurrency``, and ``warmup`` or ``warmup_per_concurrency``, are the rules that the
-    plan turns into numbers. ``max_concurrency``: how many may be in flight at a rate.
+    ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens; with ``isl_min`` or ``osl_min``
+    they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
+    (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
+    ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers. ``max_concurrency``: how many may be in flight at a rate.
     """
 
     client: str
@@ -125,6 +125,8 @@ class Benchmark:
     env: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     timeout_s: float = 3600.0
+    isl_min: int | None = None
+    osl_min: int | None = None
 
 
 @dataclass(frozen=True)

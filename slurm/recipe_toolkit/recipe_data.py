@@ -24,7 +24,7 @@ from recipe_toolkit.recipe import (
 SCHEMA = 1
 ROLES = ("serve", "prefill", "decode")
 _COUNTS = ("requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "max_concurrency")
-_INTEGERS = ("isl", "osl", "seed", *_COUNTS)
+_INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", *_COUNTS)
 
 
 def build_recipe(data: Mapping[str, Any]) -> Recipe:

@@ -371,6 +371,15 @@ BENCHMARKS = [
         "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate",
     ),
     (
+        ("client: aiperf, isl: 1024,", "client: aiperf, isl_min: 512, isl: 1024,"),
+        "r.yaml:16:22: benchmarks.0.isl_min: AIPerf draws no uniform lengths\n"
+        "  hint: client: vllm-bench, or leave it out: all are then as long",
+    ),
+    (
+        ("client: aiperf, isl: 1024, osl: 128", "client: vllm-bench, isl: 1024, osl: 128, osl_min: 129"),
+        "r.yaml:16:56: benchmarks.0.osl_min: 129 is more than osl 128, the longest",
+    ),
+    (
         ("client: aiperf, isl: 1024,", "client: vllm-bench, isl: 4000,"),
         "r.yaml:16:31: benchmarks.0.isl: isl 4000 + 128 tokens of output do not fit into max-model-len 4096 of decode\n"
         "  hint: max-model-len: 4128 or more, or shorter prompts",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plankit import CASES, RECIPES, SHIPPED, bindings, plan_file, plan_of, profile
 from recipe_toolkit.cluster import Tool
@@ -52,6 +56,46 @@ def test_a_rate_in_chat_without_warm_up_and_flags_of_the_recipe():
         assert argv[argv.index(f"--{flag}") + 1] == value
     assert not {"--max-concurrency", "--num-warmups"}.intersection(argv)
     assert argv[-4:] == ["--burstiness", "2", "--temperature", "0"]
+
+
+def drawn(lengths):
+    """The ends of what vLLM draws input and output lengths from (`benchmarks/datasets/utils.py`)."""
+    plan = build_plan(ranged(**lengths), profile("plain"))
+    argv = bind_process(plan.benchmarks[0].process, bindings(plan)).argv
+    given = {flag: argv[argv.index(f"--random-{flag}") + 1] for flag in ("input-len", "output-len", "range-ratio")}
+    try:
+        ratios = [float(given["range-ratio"])] * 2
+    except ValueError:
+        ratios = [json.loads(given["range-ratio"])[side] for side in ("input", "output")]
+    middles = [int(given["input-len"]), int(given["output-len"])]
+    ends = zip(middles, ratios, strict=True)
+    return [(math.floor(middle * (1 - ratio)), math.ceil(middle * (1 + ratio))) for middle, ratio in ends]
+
+
+def ranged(**lengths):
+    recipe = load_recipe(RECIPES / "vllm-bench.yaml").recipe
+    return dataclasses.replace(recipe, benchmarks=(dataclasses.replace(recipe.benchmarks[0], **lengths),))
+
+
+LENGTHS = st.tuples(st.integers(1, 500_000), st.integers(1, 500_000)).map(sorted)
+
+
+@given(LENGTHS, LENGTHS)
+def test_lengths_are_drawn_from_the_range(inputs, outputs):
+    """The upper end is one less where the range has no middle; two lengths that nearly share a ratio share it."""
+    (isl_min, isl), (osl_min, osl) = inputs, outputs
+    (low, high), (least, most) = drawn({"isl": isl, "isl_min": isl_min, "osl": osl, "osl_min": osl_min})
+    assert (low, high) == (isl_min, isl - (isl - isl_min) % 2)
+    assert abs(least - osl_min) <= 2
+    assert abs(most - osl) <= 2
+
+
+def test_a_range_is_given_as_its_middle_and_one_number_where_that_serves_both():
+    lengths = {"isl": 8192, "isl_min": 6554, "osl": 1024, "osl_min": 819}
+    argv = build_plan(ranged(**lengths), profile("plain")).benchmarks[0].process.argv
+    at = argv.index("--random-input-len")
+    words = "--random-input-len 7373 --random-output-len 921 --random-range-ratio 0.1110796"
+    assert list(argv[at : at + 6]) == words.split()
 
 
 def test_the_offline_hub_stays_for_it():

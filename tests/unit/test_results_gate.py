@@ -97,6 +97,23 @@ def test_what_is_within_the_tolerances(change: dict[str, Any]) -> None:
     assert judge(make_plan(POINT), POINT, dataclasses.replace(GOOD, **change)) == []
 
 
+def test_lengths_of_a_range_stray_from_its_middle_by_chance() -> None:
+    """900 of 800 to 1000: with 12 requests 67 tokens more or less are chance beside the 1 %, with 1200 it is 7."""
+    point = dataclasses.replace(POINT, osl=1000, osl_min=800)
+    few = dataclasses.replace(GOOD, **length("osl", 900, 970.0))
+    assert few.requests.ok == 12
+    assert judge(make_plan(point), point, few) == []
+    many = dataclasses.replace(few, requests=dataclasses.replace(few.requests, ok=1200, wanted=1200))
+    (reason,) = judge(make_plan(point), point, many)
+    assert reason.startswith("output length: 900 tokens a request were wanted and 970.00 seen")
+
+
+def test_the_middle_of_a_range_is_what_was_wanted() -> None:
+    point = dataclasses.replace(POINT, isl_min=48)
+    result = point_result(make_plan(point), point, DATA / "aiperf" / "ok", 0, 9.0, {})
+    assert (point.isl, result.isl.wanted_tokens, result.osl.wanted_tokens) == (64, 56, point.osl)
+
+
 def pd(decode: dict[str, Any] | None, prefill: dict[str, Any] | None = None, **plan: Any) -> tuple[Plan, PointResult]:
     pools = {"prefill": prefill or PREFILL, **({"decode": decode} if decode is not None else {})}
     return make_plan(POINT, pd=True, **plan), dataclasses.replace(GOOD, pools=pools)

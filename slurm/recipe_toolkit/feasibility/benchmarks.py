@@ -23,6 +23,7 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     yield from _one_of(benchmark, at, "concurrency", "request_rate", required=True)
     yield from _one_of(benchmark, at, "requests", "requests_per_concurrency", required=True)
     yield from _one_of(benchmark, at, "warmup", "warmup_per_concurrency", required=False)
+    yield from _check_ranges(benchmark, at)
     if benchmark.max_concurrency is not None and benchmark.concurrency:
         yield Fault((*at, "max_concurrency"), "each number of concurrency is a limit already", "leave it out", key=True)
     if not benchmark.concurrency:
@@ -43,6 +44,18 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             "with it AIPerf looks for a tokenizer that is a folder in the hub's cache, and stops",
             "leave it out: clients run without it",
         )
+
+
+def _check_ranges(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    for name in ("isl", "osl"):
+        shortest, longest = getattr(benchmark, f"{name}_min"), getattr(benchmark, name)
+        if shortest is None:
+            continue
+        if benchmark.client != "vllm-bench":
+            hint = "client: vllm-bench, or leave it out: all are then as long"
+            yield Fault((*at, f"{name}_min"), "AIPerf draws no uniform lengths", hint, key=True)
+        elif longest is not None and shortest > longest:
+            yield Fault((*at, f"{name}_min"), f"{shortest} is more than {name} {longest}, the longest")
 
 
 def _one_of(benchmark: Benchmark, at: FieldPath, one: str, other: str, *, required: bool) -> Iterator[Fault]:

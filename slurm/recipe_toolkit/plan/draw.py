@@ -114,8 +114,13 @@ def _row(point: Point) -> tuple[str, ...]:
         load = f"{point.request_rate:g}/s"
     else:
         load = "-"
-    numbers = (point.isl, point.osl, load, point.requests, point.warmup, f"{point.timeout_s:g} s")
+    isl, osl = _length(point.isl_min, point.isl), _length(point.osl_min, point.osl)
+    numbers = (isl, osl, load, point.requests, point.warmup, f"{point.timeout_s:g} s")
     return (point.id, point.client, *("-" if item is None else str(item) for item in numbers))
+
+
+def _length(shortest: int | None, longest: int | None) -> str | int | None:
+    return longest if shortest in (None, longest) else f"{shortest}-{longest}"
 
 
 def _process(process: Process) -> str:

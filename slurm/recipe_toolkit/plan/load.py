@@ -51,6 +51,8 @@ class Load:
     endpoint: str
     isl: int | None
     osl: int | None
+    isl_min: int | None
+    osl_min: int | None
     concurrency: int | None
     request_rate: float | None
     max_concurrency: int | None

@@ -125,8 +125,8 @@ class Instance:
 class Point:
     """One measurement. ``process`` is the client's, started by the agent of its node.
 
-    ``isl``, ``osl``: tokens wanted (None for a command). ``requests`` and ``warmup`` are numbers of
-    requests. ``artifacts``: folder in the run folder. ``slo``: per-request bounds for goodput.
+    ``isl``, ``osl``: tokens wanted (None for a command); with ``isl_min`` or ``osl_min`` uniform from
+    there. ``requests`` and ``warmup`` are numbers of requests. ``artifacts``: folder in the run folder. ``slo``: per-request bounds for goodput.
     """
 
     id: str
@@ -136,6 +136,8 @@ class Point:
     timeout_s: float
     isl: int | None = None
     osl: int | None = None
+    isl_min: int | None = None
+    osl_min: int | None = None
     concurrency: int | None = None
     request_rate: float | None = None
     max_concurrency: int | None = None

@@ -7,9 +7,11 @@ A rate's arrivals are a Poisson process, as AIPerf's.
 
 from __future__ import annotations
 
+import math
+
 from recipe_toolkit.plan import flags
 from recipe_toolkit.plan.load import Load
-from recipe_toolkit.plan.values import Value
+from recipe_toolkit.plan.values import Json, Value
 
 SUMMARY = "vllm_bench.json"
 
@@ -20,7 +22,7 @@ RESERVED = {
     **dict.fromkeys(("tokenizer", "skip-tokenizer-init"), "it stands in model.tokenizer"),
     **dict.fromkeys(("random-input-len", "input-len"), "it stands in isl"),
     **dict.fromkeys(("random-output-len", "output-len"), "it stands in osl"),
-    "random-range-ratio": "lengths are those of isl and osl",
+    "random-range-ratio": "lengths are those of isl and osl, or from isl_min and osl_min up to them",
     "random-batch-size": "a request is one prompt",
     **dict.fromkeys(("dataset-name", "dataset-path"), "prompts are random, of the length isl"),
     **dict.fromkeys(("backend", "endpoint"), "it stands in endpoint"),
@@ -45,9 +47,9 @@ def arguments(load: Load) -> list[Value]:
     backend, path = _ENDPOINTS[load.endpoint]
     words: list[Value] = ["bench", "serve", "--model", load.model, "--base-url", load.entry]
     words += ["--backend", backend, "--endpoint", path, "--tokenizer", load.tokenizer.where]
-    words += ["--dataset-name", "random", "--random-input-len", str(load.isl), "--random-output-len", str(load.osl)]
-    # Fixed lengths: here the ratio is how far they may stray, in other clients how much is left of them.
-    words += ["--random-range-ratio", "0", "--ignore-eos"]
+    isl, osl, ratio = _lengths(load)
+    words += ["--dataset-name", "random", "--random-input-len", isl, "--random-output-len", osl]
+    words += ["--random-range-ratio", ratio, "--ignore-eos"]
     if load.concurrency is not None:
         words += ["--max-concurrency", str(load.concurrency)]
     if load.request_rate is not None:
@@ -64,3 +66,25 @@ def arguments(load: Load) -> list[Value]:
     words += ["--save-result", "--save-detailed", "--result-dir", load.folder, "--result-filename", SUMMARY]
     # Engines, router and KV transfer were proved before; its own check would send a prompt that is measured.
     return [*words, "--ready-check-timeout-sec", "0", "--disable-tqdm"]
+
+
+def _lengths(load: Load) -> tuple[Value, Value, Value]:
+    """The middle of each range and how far lengths may stray from it, which is how this client takes a range.
+
+    It draws from floor(middle * (1 - ratio)) to ceil(middle * (1 + ratio)) (``datasets/utils.py``); in other
+    clients the ratio is the share that is left of the longest. One ratio serves both where that moves no end by
+    more than a token: old versions take no other.
+    """
+    isl, strays = _middle(load.isl_min, load.isl or 1)
+    osl, other = _middle(load.osl_min, load.osl or 1)
+    ratio: Value = flags.number(strays)
+    if abs(strays - other) * osl > 1:
+        ratio = Json({"input": strays, "output": other})
+    return str(isl), str(osl), ratio
+
+
+def _middle(shortest: int | None, longest: int) -> tuple[int, float]:
+    shortest = longest if shortest is None else shortest
+    middle = (shortest + longest) // 2
+    # A little less, so that the floor of the lower end is the shortest length and not one less.
+    return middle, max(math.floor((middle - shortest - 0.01) / middle * 1e7) / 1e7, 0.0)

@@ -108,8 +108,8 @@ def _assemble(
         artifacts=point.artifacts,
         exit_code=exit_code,
         endpoint=figures.endpoint,
-        isl=dataclasses.replace(figures.isl, wanted_tokens=point.isl),
-        osl=dataclasses.replace(figures.osl, wanted_tokens=point.osl),
+        isl=dataclasses.replace(figures.isl, wanted_tokens=_mean(point.isl_min, point.isl)),
+        osl=dataclasses.replace(figures.osl, wanted_tokens=_mean(point.osl_min, point.osl)),
         concurrency=point.concurrency,
         request_rate_rps=point.request_rate,
         requests=Requests(point.requests, figures.requests.ok, figures.requests.failed),
@@ -132,6 +132,10 @@ def _assemble(
         slo=_bounds(plan, figures),
         pools=pools,
     )
+
+
+def _mean(shortest: int | None, longest: int | None) -> int | None:
+    return longest if shortest is None or longest is None else round((shortest + longest) / 2)
 
 
 def _per_gpu(plan: Plan, rate: float | None) -> PerGpu:

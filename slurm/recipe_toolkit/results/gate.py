@@ -2,11 +2,13 @@
 
 Tolerances. OSL 1 %: with ``ignore_eos`` a server answers exactly as long as asked. ISL 2 % either
 way, because clients make prompts of words and the server's tokenizer splits them its own way; and
-a few tokens more at short lengths, which a chat template or a BOS token adds.
+a few tokens more at short lengths, which a chat template or a BOS token adds. Lengths drawn from a
+range stray from its middle by chance, the fewer the requests the more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +32,7 @@ def judge(plan: Plan, point: Point, result: PointResult) -> list[str]:
         *_exit(result),
         *_requests(result),
         *_tokens(point, result),
-        *_lengths(result),
+        *_lengths(point, result),
         *_engines(result),
         *_disaggregation(plan, point, result),
     ]
@@ -88,16 +90,24 @@ def _tokens(point: Point, result: PointResult) -> list[str]:
     return reasons
 
 
-def _lengths(result: PointResult) -> list[str]:
+def _chance(shortest: int | None, longest: int | None, requests: int | None) -> float:
+    """Tokens by which the mean of so many uniform lengths strays from the middle but once in 10,000 points."""
+    if shortest is None or longest is None or not requests:
+        return 0.0
+    return 4 * (longest - shortest) / math.sqrt(12 * requests)
+
+
+def _lengths(point: Point, result: PointResult) -> list[str]:
     extra = CHAT_TEMPLATE_TOKENS if result.endpoint == "chat" else SPECIAL_TOKENS
     reasons = []
-    for name, length, tolerance, room in (
-        ("input", result.isl, ISL_TOLERANCE, extra),
-        ("output", result.osl, OSL_TOLERANCE, 0),
+    for name, length, shortest, longest, least, room in (
+        ("input", result.isl, point.isl_min, point.isl, ISL_TOLERANCE, extra),
+        ("output", result.osl, point.osl_min, point.osl, OSL_TOLERANCE, 0),
     ):
         wanted, seen = length.wanted_tokens, length.seen_mean_tokens
         if not wanted or not seen:
             continue
+        tolerance = least + _chance(shortest, longest, result.requests.ok) / wanted
         over = seen - wanted
         if over > max(wanted * tolerance, room) or -over > wanted * tolerance:
             reasons.append(
