@@ -372,6 +372,14 @@ _Dumper.add_implicit_resolver(
 _Dumper.add_implicit_resolver(_TAG + "int", re.compile(r"0o[0-7]+$|[-+]?[0-9]+$"), list("-+0123456789"))
 
 
+def _text(dumper: Any, text: str) -> Any:
+    """Lines as lines, where YAML can hold them so."""
+    return dumper.represent_scalar(_TAG + "str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def dump_yaml(data: Any) -> str:
     """YAML that loads to equal data, keys in the order they have."""
     text: str = yaml.dump(

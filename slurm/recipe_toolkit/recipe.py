@@ -99,6 +99,14 @@ class Router:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step before the engine serves, in its container. ``script``: the whole file, from ``#!`` on."""
+
+    name: str
+    script: str
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One client over a list of loads.
 
@@ -185,6 +193,7 @@ class Recipe:
     benchmarks: tuple[Benchmark, ...]
     router: Router = Router()
     kv_transfer: KvTransfer | None = None
+    setup: tuple[Step, ...] = ()
     slo: Slo = Slo()
     published: tuple[Published, ...] = ()
     deadlines: Deadlines = Deadlines()

@@ -19,10 +19,12 @@ from recipe_toolkit.recipe import (
     Role,
     Router,
     Slo,
+    Step,
 )
 
 SCHEMA = 1
 ROLES = ("serve", "prefill", "decode")
+_PLAIN_SCRIPT = "#!/bin/sh -e\n"
 _COUNTS = ("requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "max_concurrency")
 _INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", *_COUNTS)
 
@@ -38,6 +40,7 @@ def build_recipe(data: Mapping[str, Any]) -> Recipe:
         engine=Engine(**data["engine"]),
         resources=_resources(data["resources"]),
         roles=tuple(_role(name, data["roles"][name]) for name in ROLES if name in data["roles"]),
+        setup=tuple(_step(item) for item in data.get("setup", ())),
         kv_transfer=KvTransfer(**kv) if kv is not None else None,
         router=Router(**data.get("router", {})),
         benchmarks=tuple(_benchmark(item) for item in data["benchmarks"]),
@@ -56,6 +59,12 @@ def _model(data: Mapping[str, Any]) -> Model:
 
 def _resources(data: Mapping[str, Any]) -> Resources:
     return Resources(**{"gpu": "cpu", **data, "gpus_per_node": int(data["gpus_per_node"])})
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    """Commands without a ``#!`` line end at the first that fails, as those of a checked script should."""
+    text: str = data.get("run", "")
+    return Step(data.get("name", ""), text if text.startswith("#!") else f"{_PLAIN_SCRIPT}{text}")
 
 
 def _role(name: str, data: Mapping[str, Any]) -> Role:
@@ -91,6 +100,7 @@ def recipe_data(recipe: Recipe) -> dict[str, Any]:
         "model": vars(recipe.model),
         "engine": vars(recipe.engine),
         "resources": vars(recipe.resources),
+        "setup": [{"name": step.name, "run": step.script} for step in recipe.setup],
         "roles": {role.name: _role_data(role) for role in recipe.roles},
         "kv_transfer": vars(recipe.kv_transfer) if recipe.kv_transfer else None,
         "router": vars(recipe.router),

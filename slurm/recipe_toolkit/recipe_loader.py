@@ -17,6 +17,7 @@ from recipe_toolkit.overrides import apply_sets
 from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_data import build_recipe, recipe_data
 from recipe_toolkit.schema_check import check_schema, repaired
+from recipe_toolkit.setup_steps import read_scripts
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
     """
     document = read_with_bases(path)
     apply_sets(document, sets, "recipe")
+    unread = read_scripts(document)
     data = document.data
     faults = [*check_schema(data, "recipe"), *_time_limit_warning(data)]
     untrusted = [fault.path for fault in faults if not fault.warning]
@@ -52,7 +54,7 @@ def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
     recipe = build_recipe(sound) if sound is not None else None
     if recipe is not None:
         faults += check_recipe(recipe, untrusted)
-    problems = document.problems_with(faults)
+    problems = document.problems_with([*faults, *unread])
     errors = [problem for problem in problems if not problem.warning]
     if errors or recipe is None:
         raise InputError(problems)

@@ -37,6 +37,11 @@ class RunDir:
         return self.root / "plan.json"
 
     @property
+    def setup(self) -> Path:
+        """The setup steps, and the script that runs them; not there without any."""
+        return self.root / "setup"
+
+    @property
     def job_folder(self) -> Path:
         """submitit's own files."""
         return self.root / "job"

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipe_toolkit.plan.model import Image, SetupStep
+from recipe_toolkit.report.page import render_page
+from recipe_toolkit.report.table import render_table
 from recipe_toolkit.results.collect import build_results, point_result
 from recipe_toolkit.results.model import PointResult, Stat, number, point_from_json, results_from_json, scrub
 from recipe_toolkit.results.pools import pool_metrics
@@ -259,6 +262,24 @@ def test_a_run_says_what_ran_where() -> None:
         "by_role": {"prefill": 2, "decode": 2},
     }
     assert next(iter(document)) == "schema"
+
+
+def test_images_and_setup_steps_are_named_with_their_hashes() -> None:
+    image = Image("vllm:1", (0,))
+    plan = dataclasses.replace(make_plan(), images=(image,), setup=(SetupStep("fix", "ab" * 32, "setup/01-fix.sh"),))
+    results = build_results(plan, "run-1", "done", [good()], images={"vllm:1": "sha256:1", "other": "sha256:2"})
+    document = results.to_json()
+    check_schema(document)
+    assert document["images"] == {"vllm:1": "sha256:1"}
+    assert document["setup"] == [{"name": "fix", "sha256": "ab" * 32}]
+    assert results_from_json(document) == results
+    assert {"image vllm:1 (sha256:1)", "setup fix (sha256 abababababab)"} <= set(render_table(document).splitlines())
+    page = render_page(document)
+    assert "vllm:1 (sha256:1)" in page
+    assert "fix (sha256 abababababab)" in page
+    rehearsed = build_results(dataclasses.replace(plan, rehearsal=True), "run-1", "done", [good()])
+    assert rehearsed.setup == ()
+    assert rehearsed.images == {"vllm:1": None}
 
 
 def test_another_schema_is_refused() -> None:

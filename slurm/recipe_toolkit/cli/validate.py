@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from recipe_toolkit.cli import completing
-from recipe_toolkit.cluster import Cluster
+from recipe_toolkit.cluster import Cluster, Container, Tool
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml, read_text
 from recipe_toolkit.errors import InputError, Problem, RecipeError
@@ -159,7 +159,11 @@ def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, obj
 def _any_site(recipe: Recipe) -> Cluster:
     """A site that has what the recipe names, so that it can be planned without a profile."""
     named = [path for path in (recipe.model.path, recipe.model.tokenizer) if path and not path.startswith(("/", "hf:"))]
-    return Cluster(name="any", scheduler="slurm", runs="/", models={alias: f"/{alias}" for alias in named})
+    models = {alias: f"/{alias}" for alias in named}
+    if not recipe.setup:
+        return Cluster(name="any", scheduler="slurm", runs="/", models=models)
+    tools = dict.fromkeys(("vllm", "sim"), Tool(image="any"))
+    return Cluster("any", "slurm", "/", models=models, tools=tools, container=Container("docker"))
 
 
 @click.command("schema")

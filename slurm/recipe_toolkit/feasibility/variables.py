@@ -63,6 +63,11 @@ def looks_secret(name: str, value: object) -> bool:
     return bool(_SECRET_VALUE.search(value[:_LONGEST_SECRET])) or (named and not _NO_SECRET.fullmatch(value))
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a line of a text holds what looks like a credential."""
+    return any(_SECRET_VALUE.search(line[:_LONGEST_SECRET]) for line in text.splitlines())
+
+
 def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> Iterator[Fault]:
     """What of ``env`` is refused; ``site``: it is a profile's, which may name network interfaces."""
     for name, value in env.items():
@@ -79,7 +84,7 @@ def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> I
 
 
 def check_recipe(recipe: Recipe) -> Iterator[Fault]:
-    """All environments of a recipe, and its flags' values as far as they look like secrets."""
+    """All environments of a recipe, and its flags' values and setup steps as far as they look like secrets."""
     envs: list[tuple[FieldPath, Mapping[str, str]]] = [
         (("engine", "env"), recipe.engine.env),
         *((("roles", role.name, "env"), role.env) for role in recipe.roles),
@@ -96,6 +101,10 @@ def check_recipe(recipe: Recipe) -> Iterator[Fault]:
     yield from _check_args(recipe.router.args, ("router", "args"))
     for index, item in enumerate(recipe.benchmarks):
         yield from _check_args(item.args, ("benchmarks", index, "args"))
+    for index, step in enumerate(recipe.setup):
+        if holds_secret(step.script):
+            hint = "`secrets` of the profile names variables that the steps find in their environment"
+            yield Fault(("setup", index), f"{step.name} holds what looks like a secret", hint)
 
 
 def _check_args(args: Mapping[str, object], at: FieldPath, refused: Container[str] = ()) -> Iterator[Fault]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.plan import client, flags, vllm
+from recipe_toolkit.plan import client, flags, setup, sim, vllm
 from recipe_toolkit.plan import router as routing
+from recipe_toolkit.plan.container import housed
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
 from recipe_toolkit.plan.rehearsal import rehearsed
-from recipe_toolkit.plan.sim import simulated
-from recipe_toolkit.plan.topology import Placement, place
+from recipe_toolkit.plan.topology import Placed, Placement, place
 from recipe_toolkit.recipe import Published, Recipe
 
 # vLLM's defaults; each block of the KV cache holds so many tokens.
@@ -29,6 +30,8 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         recipe = rehearsed(recipe)
     placement = place(recipe.roles, recipe.resources)
     problems = [*_site_problems(recipe, cluster, placement), *_flag_problems(recipe)]
+    if not rehearse:
+        problems += setup.problems(recipe, cluster)
     if problems:
         raise InputError(problems)
     instances: list[Instance] = []
@@ -36,10 +39,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
     for placed in placement.instances:
         instances.append(vllm.instance(placed))
         for process in vllm.processes(recipe, cluster, placement, placed):
-            if recipe.engine.kind == "sim":
-                engines.append(simulated(recipe, placed.role, process))
-            else:
-                engines.append(vllm.housed_engine(recipe, cluster, placement, process))
+            engines.append(_engine(recipe, cluster, placement, placed, process, bool(recipe.setup) and not rehearse))
     processes = list(engines)
     if routing.is_needed(recipe, engines):
         if recipe.router.kind == "none":
@@ -68,7 +68,21 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         published=tuple(_said(item) for item in recipe.published),
         interface=cluster.interface,
         rehearsal=rehearse,
+        setup=setup.steps(recipe),
     )
+
+
+def _engine(
+    recipe: Recipe, cluster: Cluster, placement: Placement, placed: Placed, process: Process, prepared: bool
+) -> Process:
+    """The process where the profile runs the engine: on the node, or in a container; there after the setup steps."""
+    where = sim.engine_runner(recipe, cluster)
+    if recipe.engine.kind == "sim":
+        process, needs = sim.simulated(recipe, cluster, placed.role, process), sim.NEEDS
+    else:
+        process = replace(process, argv=(where.head, *process.argv[1:]))
+        needs = vllm.needs(recipe, cluster, placement)
+    return housed(setup.prepared(process) if prepared else process, where, cluster.container, needs)
 
 
 def _site_problems(recipe: Recipe, cluster: Cluster, placement: Placement) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ _INDENT = "    "
 
 def draw(plan: Plan) -> str:
     """The picture, the points, and all commands with their variables; references stand in <brackets>."""
-    parts = [_head(plan), _picture(plan), _points(plan)]
+    parts = [_head(plan), _picture(plan), _points(plan), *_setup(plan)]
     parts += [_process(process) for process in plan.processes]
     parts += [_process(point.process) for point in plan.benchmarks]
     return "\n\n".join(parts) + "\n"
@@ -31,6 +31,15 @@ def _head(plan: Plan) -> str:
         f"requests go to {plan.entry}; proof: {_proof(plan)}",
     ]
     return "\n".join(lines)
+
+
+def _setup(plan: Plan) -> list[str]:
+    if not plan.setup:
+        return []
+    where = "skipped in a rehearsal" if plan.rehearsal else "in each engine's container, before it serves"
+    width = max(len(step.name) for step in plan.setup)
+    lines = [f"{_INDENT}{step.name:{width}}  sha256 {step.sha256}" for step in plan.setup]
+    return ["\n".join([f"setup: {where}", *lines])]
 
 
 def _noun(plan: Plan) -> str:

@@ -43,7 +43,8 @@ def _room(recipe: Recipe, role: Role) -> dict[str, Any]:
 def notice(plan: Plan) -> str:
     """What a person must know before the run: one line."""
     nodes = "1 node" if len(plan.nodes) == 1 else f"{len(plan.nodes)} nodes"
+    skipped = "; the setup steps are skipped" if plan.setup else ""
     return (
         f"rehearsal: the simulated engine in place of vLLM {plan.engine_version}, "
-        f"{nodes} without GPUs; no figure will be a measurement"
+        f"{nodes} without GPUs{skipped}; no figure will be a measurement"
     )

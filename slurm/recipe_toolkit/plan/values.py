@@ -200,7 +200,7 @@ def resolve(value: Value, bindings: Bindings, node: int) -> str:
 
 def _package_path(value: PackagePath, bindings: Bindings, node: int) -> str:
     folder = _said(bindings.nodes[node].package, f"where the package is on node {node}, for {value.path}")
-    return f"{folder}/{value.path}"
+    return f"{folder}/{value.path}".rstrip("/")
 
 
 def _said(text: str, what: str) -> str:

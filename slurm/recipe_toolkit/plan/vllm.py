@@ -22,14 +22,13 @@ Facts are of vLLM 0.32 (``vllm/engine/arg_utils.py``, ``vllm/entrypoints/cli/ser
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from recipe_toolkit import vllm_args
 from recipe_toolkit.cluster import Cluster
-from recipe_toolkit.plan.container import Needs, housed
+from recipe_toolkit.plan.container import Needs
 from recipe_toolkit.plan.model import Instance, Process, Ready
-from recipe_toolkit.plan.tools import Source, runner, source
+from recipe_toolkit.plan.tools import Source, source
 from recipe_toolkit.plan.topology import Part, Placed, Placement
 from recipe_toolkit.plan.values import Address, Devices, Interface, Json, Port, RunPath, Value
 from recipe_toolkit.recipe import KvTransfer, Recipe, Role
@@ -97,12 +96,10 @@ def _process(recipe: Recipe, cluster: Cluster, placement: Placement, placed: Pla
     )
 
 
-def housed_engine(recipe: Recipe, cluster: Cluster, placement: Placement, process: Process) -> Process:
-    """The process where the profile runs vLLM: on the node, or in a container."""
-    where = runner(cluster, "vllm", recipe.engine.image)
+def needs(recipe: Recipe, cluster: Cluster, placement: Placement) -> Needs:
+    """What an engine must find in its container."""
     gpus = recipe.resources.device == "gpu"
-    needs = Needs([_model(recipe, cluster).name], gpus, fabric=gpus and len(placement.nodes) > 1)
-    return housed(replace(process, argv=(where.head, *process.argv[1:])), where, cluster.container, needs)
+    return Needs([_model(recipe, cluster).name], gpus, fabric=gpus and len(placement.nodes) > 1)
 
 
 def dp_ranks(placed: Placed, rank: int) -> tuple[int, ...]:

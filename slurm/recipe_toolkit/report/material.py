@@ -38,16 +38,17 @@ def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
     plan = _plan(run)
     points: tuple[PointResult, ...] = ()
     versions: Mapping[str, str] = {}
+    images: Mapping[str, str | None] = {}
     known: Mapping[str, Any] = state or {}
     if run.results.is_file():
         try:
             results = results_from_json(read_json(run.results))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{run.results}: cannot be read: {error}") from error
-        points, versions = results.points, results.versions
+        points, versions, images = results.points, results.versions, results.images
         nodes = [{"index": node.index, "name": node.name, "address": node.address} for node in results.nodes]
         known = {"state": results.state, "message": results.message, "nodes": nodes, **_said(known)}
-    return Material(run, plan, build_results(plan, run.id, known, points, versions).to_json())
+    return Material(run, plan, build_results(plan, run.id, known, points, versions, images).to_json())
 
 
 def page(found: Material, target: Path, picture: str = "") -> str:

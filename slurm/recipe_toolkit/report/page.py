@@ -174,6 +174,8 @@ def _facts(results: Mapping[str, Any]) -> Markup:
     lengths = text.same_length(results["points"])
     facts = [
         ("Engine", text.engine(results)),
+        ("Images", text.images(results)),
+        ("Setup steps", text.setup(results)),
         ("Model", results["model"]),
         ("GPUs" if results["gpus"]["device"] == "gpu" else "Workers", text.gpus(results)),
         ("Layout", text.layout(results)),

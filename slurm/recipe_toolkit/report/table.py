@@ -53,6 +53,8 @@ def _head(results: Mapping[str, Any], width: int) -> str:
         f"{text.engine(results)} serves {results['model']} on {text.gpus(results)}, "
         f"{nodes} node{'s' if nodes != 1 else ''}: {text.layout(results)}"
     )
+    lines += [f"image {text.images(results)}"] if results["images"] else []
+    lines += [f"setup {text.setup(results)}"] if results["setup"] else []
     lengths = text.same_length(results["points"])
     if lengths and lengths != (None, None):
         lines.append(f"ISL {text.count(lengths[0])}, OSL {text.count(lengths[1])} tokens")

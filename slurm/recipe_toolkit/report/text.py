@@ -153,6 +153,19 @@ def engine(results: Mapping[str, Any]) -> str:
     return f"vLLM {results['engine_version']}"
 
 
+def setup(results: Mapping[str, Any]) -> str:
+    """``fix (sha256 0123456789ab), deps (sha256 …)``: the setup steps in order; empty without any."""
+    return ", ".join(f"{step['name']} (sha256 {step['sha256'][:12]})" for step in results["setup"])
+
+
+def images(results: Mapping[str, Any]) -> str:
+    """The container images, each with what identifies it where the reference itself does not."""
+    return ", ".join(
+        reference if known is None or known in reference else f"{reference} ({known})"
+        for reference, known in results["images"].items()
+    )
+
+
 def verdict(results: Mapping[str, Any]) -> str:
     """``valid``, ``invalid`` or ``not finished``."""
     valid = results.get("valid")

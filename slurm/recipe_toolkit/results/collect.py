@@ -25,6 +25,7 @@ from recipe_toolkit.results.model import (
     Requests,
     Results,
     Stat,
+    Step,
     scrub,
 )
 from recipe_toolkit.results.vllm_bench import read_vllm_bench
@@ -64,8 +65,13 @@ def build_results(
     state: str | Mapping[str, Any],
     points: Sequence[PointResult],
     versions: Mapping[str, str] | None = None,
+    images: Mapping[str, str | None] | None = None,
 ) -> Results:
-    """All points of a run. ``state``: the run's state, or the whole of state.json, which also names the nodes."""
+    """All points of a run.
+
+    ``state``: the run's state, or the whole of state.json, which also names the nodes. ``images``: what
+    identifies each image, as far as the nodes have said.
+    """
     known: Mapping[str, Any] = {"state": state} if isinstance(state, str) else state
     name = str(known.get("state") or "lost")
     message = known.get("message")
@@ -85,6 +91,8 @@ def build_results(
         layout=_layout(plan),
         nodes=_hosts(plan, known.get("nodes")),
         versions={"recipe-toolkit": __version__, **_client_versions(points), **(versions or {})},
+        images={image.reference: (images or {}).get(image.reference) for image in plan.images},
+        setup=() if plan.rehearsal else tuple(Step(step.name, step.sha256) for step in plan.setup),
         slo=dict(plan.slo),
         published=plan.published,
         message=message if isinstance(message, str) else None,

@@ -189,11 +189,20 @@ class Host:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A setup step that ran in every engine's container. ``sha256``: of its script."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Results:
     """All points of a run.
 
     ``simulated``: the engine was the simulated one, so no figure is a measurement of a model.
     ``rehearsal``: it stood in for the recipe's own engine; ``gpus`` are those planned, none was used.
+    ``images``: container image to what identifies it, such as its digest (None: not known).
     ``valid``: True or False once it is known, None before. ``points_wanted``: points of the plan.
     ``published``: what others have reported, as the recipe says it.
     """
@@ -212,6 +221,8 @@ class Results:
     layout: Mapping[str, Layout] = field(default_factory=dict)
     nodes: tuple[Host, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str | None] = field(default_factory=dict)
+    setup: tuple[Step, ...] = ()
     slo: Mapping[str, float] = field(default_factory=dict)
     published: tuple[Mapping[str, Any], ...] = ()
     message: str | None = None
@@ -260,6 +271,7 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
             "points": tuple(point_from_json(point) for point in data["points"]),
             "layout": {role: Layout(**layout) for role, layout in data["layout"].items()},
             "nodes": tuple(Host(**node) for node in data["nodes"]),
+            "setup": tuple(Step(**step) for step in data["setup"]),
             "published": tuple(data["published"]),
             "reasons": tuple(data["reasons"]),
         }

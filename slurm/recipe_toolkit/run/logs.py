@@ -14,6 +14,7 @@ _WIDTH = 400
 _CAUSES = tuple(
     re.compile(text, re.IGNORECASE)
     for text in (
+        r"^setup: \S+ failed with exit code",  # a step of the recipe: submit/setup.sh
         r"address already in use",
         r"out ?of ?memory|cannot allocate memory",
         r"no space left on device",

@@ -13,10 +13,12 @@ from typing import Any
 from recipe_toolkit.document import dump_yaml
 from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.plan.model import Plan
+from recipe_toolkit.plan.setup import RUNNER
 from recipe_toolkit.rundir import RunDir, write_atomic, write_json
 
 RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-.+-[0-9a-f]{4}")
 STATE_SCHEMA = 1
+_RUNNER = Path(__file__).with_name("setup.sh")
 
 
 def new_run(runs: str, name: str) -> RunDir:
@@ -43,6 +45,7 @@ def write_run(run: RunDir, recipe: Mapping[str, Any], cluster: Mapping[str, Any]
             write_atomic(draft.recipe_lock, dump_yaml(recipe))
             write_atomic(draft.cluster_lock, dump_yaml(cluster))
             write_json(draft.plan, plan.to_json())
+            _write_setup(draft, recipe, plan)
             write_atomic(draft.token, secrets.token_hex(32) + "\n", mode=0o600)
             draft.job_folder.mkdir()
             return _settle(draft, run)
@@ -54,6 +57,15 @@ def write_run(run: RunDir, recipe: Mapping[str, Any], cluster: Mapping[str, Any]
             f"cannot write the run folder {run.root}: {error.strerror or error}",
             hint="the profile's `runs` names the folder; it must be writable here and seen by every node",
         ) from error
+
+
+def _write_setup(run: RunDir, recipe: Mapping[str, Any], plan: Plan) -> None:
+    if not plan.setup:
+        return
+    run.setup.mkdir()
+    for step, said in zip(plan.setup, recipe["setup"], strict=True):
+        write_atomic(run.root / step.path, said["run"])
+    write_atomic(run.root / RUNNER, _RUNNER.read_text(encoding="utf-8"))
 
 
 def _settle(draft: RunDir, run: RunDir) -> RunDir:
