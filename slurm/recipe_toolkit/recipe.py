@@ -113,7 +113,8 @@ class Benchmark:
     ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens; with ``isl_min`` or ``osl_min``
     they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
     (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
-    ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers. ``max_concurrency``: how many may be in flight at a rate.
+    ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers.
+    ``max_concurrency``: how many may be in flight at a rate.
     """
 
     client: str

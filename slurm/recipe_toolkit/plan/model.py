@@ -126,7 +126,8 @@ class Point:
     """One measurement. ``process`` is the client's, started by the agent of its node.
 
     ``isl``, ``osl``: tokens wanted (None for a command); with ``isl_min`` or ``osl_min`` uniform from
-    there. ``requests`` and ``warmup`` are numbers of requests. ``artifacts``: folder in the run folder. ``slo``: per-request bounds for goodput.
+    there. ``requests`` and ``warmup`` are numbers of requests. ``artifacts``: folder in the run folder.
+    ``slo``: per-request bounds for goodput.
     """
 
     id: str
