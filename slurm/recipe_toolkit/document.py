@@ -10,7 +10,7 @@ honest recipe reaches.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +20,19 @@ import yaml
 from recipe_toolkit import scalars
 from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.faults import Fault, FieldPath, dotted, shown
+from recipe_toolkit.text_file import read_text
 
-MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 MAX_NODES = 100_000
+# Linux takes no longer word in an argv or an environment (MAX_ARG_STRLEN, 128 KiB with its name and a NUL).
+MAX_STRING = 120_000
 
 # libyaml is ten times faster than PyYAML's own parser, but a PyYAML built without it works as well.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TAG = "tag:yaml.org,2002:"
+# Written by an escape, or shown as nothing: no path, flag or name is meant to hold them, and a terminal obeys them.
+_UNFIT = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ILLEGAL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -66,23 +70,20 @@ class Document:
             place.file, place.line, place.column, dotted(fault.path), fault.message, fault.hint, fault.warning
         )
 
-    def problems_with(self, faults: Iterable[Fault]) -> list[Problem]:
+    def problems_with(self, faults: Sequence[Fault]) -> list[Problem]:
         """Its own problems and the faults. A value that could not be read is told once: other faults of it follow."""
-        unread = {(item.file, item.line, item.column) for item in self.problems if item.line and not item.field}
-        fields: dict[tuple[str, int, int], str] = {}
-        found: list[Problem] = []
-        for fault in faults:
-            place = self.values.get(fault.path)
-            at = (place.file, place.line, place.column) if place else ("", 0, 0)
-            if at in unread and not fault.key and not fault.absent:
-                fields[at] = dotted(fault.path)
-            else:
-                found.append(self.problem(fault))
+        unread = {Place(item.file, item.line, item.column) for item in self.problems if item.line and not item.field}
+        told = {
+            fault for fault in faults if not fault.key and not fault.absent and self.values.get(fault.path) in unread
+        }
+        paths: dict[Place, FieldPath] = {}
+        for path, place in self.values.items() if unread else ():
+            paths.setdefault(place, path)
         own = [
-            replace(item, field=item.field or fields.get((item.file, item.line, item.column), ""))
+            replace(item, field=item.field or dotted(paths.get(Place(item.file, item.line, item.column), ())))
             for item in self.problems
         ]
-        return own + found
+        return own + [self.problem(fault) for fault in faults if fault not in told]
 
     def drop(self, path: FieldPath) -> None:
         """Forget the places at and below ``path``."""
@@ -206,8 +207,11 @@ class _Composer:
     def _scalar(self, event: Any, place: Place) -> _Node:
         text: str = event.value
         node = _Node("scalar", place, text)
-        if "\0" in text:  # by an escape; no argument, variable or path can hold it
-            self._note(place, "a string cannot hold \\0")
+        unfit = _UNFIT.search(text)
+        if unfit:
+            self._note(place, f"a string cannot hold {unfit.group()!a}")
+        if len(text) > MAX_STRING or len(text.encode()) > MAX_STRING:
+            self._note(place, f"a string longer than {MAX_STRING} bytes", "no command line or variable can hold it")
         plain = event.implicit[0]
         if plain and text == "<<":
             node.merges = True
@@ -328,28 +332,6 @@ def _syntax_problem(error: yaml.YAMLError, file: str) -> Problem:
         where += f" that begins in line {begin.line + 1}"
     hint = next((hint for part, hint in _HINTS if part in what), None)
     return Problem(file, line, column, "", f"not YAML: {what}{where}", hint)
-
-
-def read_text(path: Path, file: str | None = None) -> str:
-    """The text of a UTF-8 file of at most 1 MiB. Raises InputError."""
-    name = file or str(path)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            [Problem(name, 0, 0, "", f"cannot be read: {(error.strerror or str(error)).lower()}")]
-        ) from error
-    except ValueError as error:  # a NUL in the name
-        raise InputError([Problem(name, 0, 0, "", f"not a file name: {error}")]) from error
-    if len(raw) > MAX_BYTES:
-        raise InputError([Problem(name, 0, 0, "", "larger than 1 MiB: not a recipe or profile")])
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        place = (before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1)
-        raise InputError([Problem(name, *place, "", f"byte 0x{raw[error.start]:02x} is not UTF-8 text")]) from error
 
 
 def read_document(path: Path, file: str | None = None) -> Document:

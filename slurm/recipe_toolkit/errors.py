@@ -21,6 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """The text on one line, with escapes for what a terminal would obey or cannot show."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 class RecipeError(Exception):
     """Base of all errors that are printed without a traceback."""
 
@@ -72,7 +79,7 @@ class Problem:
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         kind = "warning: " if self.warning else ""
         head = f"{where}: {kind}{self.field}: {self.message}" if self.field else f"{where}: {kind}{self.message}"
-        return f"{head}\n  hint: {self.hint}" if self.hint else head
+        return f"{printable(head)}\n  hint: {printable(self.hint)}" if self.hint else printable(head)
 
     def to_json(self) -> dict[str, object]:
         """The problem as plain data, for ``--json``."""

@@ -40,7 +40,7 @@ def _read_mapping(path: Path, above: list[Document]) -> Document:
     try:
         document = read_document(path)
     except InputError as error:
-        missing = [] if path.exists() or not above else [Fault(("extends",), f"no such file: {path}")]
+        missing = [] if os.path.lexists(path) or not above else [Fault(("extends",), f"no such file: {path}")]
         found = [above[-1].problem(fault) for fault in missing] or list(error.problems)
         raise InputError([problem for item in above for problem in item.problems] + found) from error
     if not isinstance(document.data, dict):

@@ -58,7 +58,10 @@ def _validator(name: str) -> Any:
         if validator.is_type(instance, "string") and not fits(regex, instance):
             yield jsonschema.ValidationError("pattern")
 
-    cls = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
+    base = jsonschema.Draft202012Validator
+    # JSON Schema takes 8.0 for an integer, and so the 1e3 of YAML: here a count is written as one.
+    types = base.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    cls = jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)  # type: ignore[no-untyped-call]
     return cls(load_schema(name), format_checker=checker)
 
 
@@ -177,6 +180,8 @@ def _type_hint(value: Any, types: list[str]) -> str | None:
         return f'in quotes it is a string: "{shown(value)}"' if "string" in types else None
     if isinstance(value, str) and "boolean" in types and value.lower() in _FIX_BOOLEAN:
         return f"write {_FIX_BOOLEAN[value.lower()]}"
+    if isinstance(value, float) and "integer" in types and value.is_integer():
+        return f"write {int(value)}"
     if isinstance(value, str) and ("integer" in types or "number" in types) and re.fullmatch(r"[0-9][0-9_,]*", value):
         return f"write {re.sub('[_,]', '', value)}"
     if "array" in types and not isinstance(value, dict):

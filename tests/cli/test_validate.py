@@ -138,10 +138,10 @@ def test_a_folder_without_recipes(recipe: Any) -> None:
     ("raw", "message"),
     [
         (b"\x7fELF\x02\x01\x00", "f.yaml:1:1: character '\\x7f' is not text"),
-        (b"a: \xff\n", "f.yaml:1:4: byte 0xff is not UTF-8 text"),
+        (b"a: \xff\n", "f.yaml:1:4: byte 0xff is not UTF-8 text\n  hint: save it as UTF-8"),
         (b"", "f.yaml:1:1: is empty"),
         (b"just text", "f.yaml:1:1: holds 'just text', not a mapping"),
-        (b"\xff\xfea\x00:\x00", "f.yaml:1:1: byte 0xff is not UTF-8 text"),
+        (b"\xff\xfea\x00:\x00", "f.yaml:1:1: is UTF-16, not UTF-8 text\n  hint: save it as UTF-8"),
     ],
 )
 def test_files_that_are_no_recipes(recipe: Any, raw: bytes, message: str) -> None:

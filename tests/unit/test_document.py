@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe_toolkit import document
 from recipe_toolkit.document import Place, dump_yaml, parse_yaml, read_document
 from recipe_toolkit.errors import InputError
 from recipe_toolkit.faults import Fault
 from recipe_toolkit.scalars import is_plain_string, resolve
+from recipe_toolkit.text_file import MAX_BYTES
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_aliases_and_merge_keys_are_copies() -> None:
         ("a: .nan\n", "f:1:4: .nan is not a finite number"),
         ("a:\n  - 1e400\n", "f:2:5: 1e400 is too large a number"),
         ("<<: 3\n", "f:1:5: <<: a merge key takes a mapping, or several"),
-        ('a: "x\\0y"\n', "f:1:4: a string cannot hold \\0"),
+        ('a: "x\\0y"\n', "f:1:4: a string cannot hold '\\x00'"),
     ],
 )
 def test_faults_that_leave_the_rest_readable(text: str, problem: str) -> None:
@@ -197,8 +197,8 @@ def test_a_chain_of_merge_keys_costs_no_more_than_its_length() -> None:
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"a: 1\nb: \xff\n", "f:2:4: byte 0xff is not UTF-8 text"),
-        (b"x" * (document.MAX_BYTES + 1), "f: larger than 1 MiB: not a recipe or profile"),
+        (b"a: 1\nb: \xff\n", "f:2:4: byte 0xff is not UTF-8 text\n  hint: save it as UTF-8"),
+        (b"x" * (MAX_BYTES + 1), "f: larger than 1 MiB: not a recipe or profile"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, raw: bytes, problem: str) -> None:
@@ -224,7 +224,11 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     assert read_document(path).data == {"a": 1}
 
 
-_TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)
+_UNFIT = "\x85\u2028\u2029" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x7F]))
+_TEXT = st.text(
+    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters=_UNFIT, whitelist_characters="\t\n\r"),
+    max_size=20,
+)
 _TRICKY = st.sampled_from(
     ["on", "1e3", "010", "0o7", "04:00:00", "1:30", "<<", "=", "~", "- x", "a: b", "#", "'", '"', ""]
 )

@@ -423,7 +423,7 @@ def test_a_missing_key_is_placed_in_the_file_that_was_asked_for(tmp_path: Path) 
         ({"b": "- 1\n", "a": "extends: b.yaml\n"}, "b.yaml:1:1: holds a list, not a mapping"),
         ({"b": GOOD, "a": "extends: b.yaml\nslo: null\n"}, "a.yaml:2:6: slo: null deletes a key of the base, "
          "which has none here"),
-        ({"a": 'extends: "b\\0.yaml"\n'}, "a.yaml:1:10: a string cannot hold \\0"),
+        ({"a": 'extends: "b\\0.yaml"\n'}, "a.yaml:1:10: a string cannot hold '\\x00'"),
     ],
 )  # fmt: skip
 def test_bases_that_cannot_be_used(tmp_path: Path, texts: dict[str, str], message: str) -> None:

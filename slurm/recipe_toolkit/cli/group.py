@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import json
 import os
 import sys
@@ -103,6 +105,10 @@ def run(words: Sequence[str]) -> int:
     so that a script reads one stream.
     """
     as_json = "--json" in words
+    for stream in (sys.stdout, sys.stderr):
+        # Where the terminal's encoding lacks a sign, its escape is better than a traceback.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     if "_RECIPE_COMPLETE" in os.environ:
         from recipe_toolkit.cli.completion import register
 
@@ -122,7 +128,9 @@ def run(words: Sequence[str]) -> int:
         return _told(error.to_json(), as_json)
     except OSError as error:
         # A file or folder that cannot be read or written, stdout included, is no bug of this program.
-        message = f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
+        # getcwd's error names nothing, and writing does not fail in this way.
+        what = "the current folder is gone" if error.errno == errno.ENOENT else "cannot write the output"
+        message = f"{error.filename or what}: {error.strerror or error}"
         if not error.filename:
             _discard_output()
         click.echo(f"Error: {message}", err=True)

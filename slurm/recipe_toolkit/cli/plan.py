@@ -12,7 +12,7 @@ from recipe_toolkit.cli import completing
 
 
 @click.command("plan")
-@click.argument("file", type=click.Path(path_type=Path), shell_complete=completing.recipe_files)
+@click.argument("file", type=click.Path(readable=False, path_type=Path), shell_complete=completing.recipe_files)
 @click.option(
     "-c",
     "--cluster",

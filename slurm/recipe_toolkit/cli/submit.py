@@ -11,7 +11,7 @@ from recipe_toolkit.cli import completing
 
 
 @click.command("submit")
-@click.argument("file", type=click.Path(path_type=Path), shell_complete=completing.recipe_files)
+@click.argument("file", type=click.Path(readable=False, path_type=Path), shell_complete=completing.recipe_files)
 @click.option(
     "-c",
     "--cluster",

@@ -13,12 +13,13 @@ import click
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cluster import Cluster, Container, Tool
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
-from recipe_toolkit.document import parse_yaml, read_text
-from recipe_toolkit.errors import InputError, Problem, RecipeError
+from recipe_toolkit.document import parse_yaml
+from recipe_toolkit.errors import InputError, Problem, RecipeError, printable
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
 from recipe_toolkit.schema_check import SCHEMAS
+from recipe_toolkit.text_file import read_text
 
 _SUFFIXES = (".yaml", ".yml")
 _RECIPES = "recipes are *.yaml with `schema` and `roles`, or `extends`"
@@ -34,11 +35,11 @@ class _Verdict:
     problems: Sequence[Problem]
 
     def line(self) -> str:
-        facts = self.facts or {}
+        facts, file = self.facts or {}, printable(self.file)
         if self.kind == "profile":
-            return f"{self.file}: ok (profile {facts['name']}, {facts['scheduler']})"
+            return f"{file}: ok (profile {facts['name']}, {facts['scheduler']})"
         slots = _count(facts["gpus"], "GPU" if facts["device"] == "gpu" else "CPU slot")
-        return f"{self.file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
+        return f"{file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
 
     def to_json(self) -> str:
         problems = [problem.to_json() for problem in self.problems]
@@ -55,7 +56,7 @@ def _count(number: object, what: str) -> str:
     "files",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     metavar="FILE...",
     shell_complete=completing.recipe_files,
 )
@@ -98,7 +99,7 @@ def _print(verdict: _Verdict, as_json: bool) -> None:
 
 
 def _verdicts(path: Path, cluster: LoadedCluster | None, sets: Sequence[str]) -> Iterator[_Verdict]:
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for a name that is too long
         yield _verdict(path, _kind(path) or "recipe", cluster, sets)
         return
     found = False

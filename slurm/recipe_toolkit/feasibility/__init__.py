@@ -56,6 +56,8 @@ def _faults(recipe: Recipe, untrusted: Sequence[FieldPath]) -> Iterator[Fault]:
     trust = _Trust(untrusted, tuple(role.name for role in recipe.roles))
     if trust.all(("model",)):
         yield from serving.check_model(recipe.model)
+    if trust.all(("engine", "image")):
+        yield from serving.check_engine(recipe.engine)
     if trust.all(("resources",)):
         for role in recipe.roles:
             if trust.sizes(role.name):
@@ -95,4 +97,5 @@ def _benchmark_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
             if trust.args:
                 yield from benchmarks.check_lengths(recipe, benchmark, at)
     if trust.all(("benchmarks",)):
+        yield from benchmarks.check_points(recipe.benchmarks)
         yield from benchmarks.check_names(recipe.benchmarks)

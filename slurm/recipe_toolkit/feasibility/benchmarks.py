@@ -12,6 +12,8 @@ from recipe_toolkit.recipe import Benchmark, Recipe
 
 _HUMAN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _LEFTOVER = re.compile(r"(?<![%{])\{[A-Za-z_][\w.-]*\}(?!\})|\$\{?[A-Za-z_]\w*\}?")
+MOST_POINTS = 10_000
+MOST_REQUESTS = 10_000_000  # of a point: the clients hold every prompt in memory
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 
 
@@ -38,6 +40,7 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             "requests_per_concurrency: 10 keeps all points alike",
             warning=True,
         )
+    yield from _check_amount(benchmark, at)
     if benchmark.client == "aiperf" and "HF_HUB_OFFLINE" in benchmark.env:
         yield Fault(
             (*at, "env", "HF_HUB_OFFLINE"),
@@ -56,6 +59,33 @@ def _check_ranges(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             yield Fault((*at, f"{name}_min"), "AIPerf draws no uniform lengths", hint, key=True)
         elif longest is not None and shortest > longest:
             yield Fault((*at, f"{name}_min"), f"{shortest} is more than {name} {longest}, the longest")
+
+
+def _check_amount(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    """Whether a point's requests can be made, and sent within its time."""
+    name = "requests" if benchmark.requests is not None else "requests_per_concurrency"
+    count = benchmark.requests or (benchmark.requests_per_concurrency or 0) * max(benchmark.concurrency, default=0)
+    warmup = benchmark.warmup or (benchmark.warmup_per_concurrency or 0) * max(benchmark.concurrency, default=0)
+    before = "warmup" if benchmark.warmup is not None else "warmup_per_concurrency"
+    for field, number in ((name, count), (before, warmup)):
+        if number > MOST_REQUESTS:
+            message = f"{number} requests are more than the {MOST_REQUESTS} of a point"
+            yield Fault((*at, field), message, "its figures are steady with a few hundred, or ten for each in flight")
+    if benchmark.request_rate and count / min(benchmark.request_rate) > benchmark.timeout_s:
+        slowest = min(benchmark.request_rate)
+        yield Fault(
+            (*at, "request_rate", benchmark.request_rate.index(slowest)),
+            f"{count} requests at {slowest:g} a second take {count / slowest:g} s, and the point may take "
+            f"{benchmark.timeout_s:g} s",
+            "fewer requests, a higher rate, or a longer timeout",
+        )
+
+
+def check_points(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
+    """Whether one run can hold the points of all benchmarks."""
+    count = sum(len(item.concurrency) + len(item.request_rate) or 1 for item in benchmarks)
+    if count > MOST_POINTS:
+        yield Fault(("benchmarks",), f"{count} points are more than the {MOST_POINTS} of a run", key=True)
 
 
 def _one_of(benchmark: Benchmark, at: FieldPath, one: str, other: str, *, required: bool) -> Iterator[Fault]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recipe_toolkit.cluster import Cluster
-from recipe_toolkit.faults import Fault
-from recipe_toolkit.feasibility.serving import path_fault
+from recipe_toolkit.faults import Fault, FieldPath, shown
+from recipe_toolkit.feasibility.serving import path_fault, word_fault
 from recipe_toolkit.feasibility.variables import check_env
 
 _SAID_IN_SLURM = {
@@ -44,10 +44,8 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
     for name in cluster.secrets:
         if name in cluster.env:
             yield Fault(("env", name), "stands in env and in secrets", "keep it in secrets alone", key=True)
-    for alias, path in cluster.models.items():
-        message = path_fault(path)
-        if message:
-            yield Fault(("models", alias), message, "an absolute path, or hf:ORG/REPO[@REVISION]")
+    yield from _check_paths(cluster)
+    yield from _check_models(cluster)
     for name in cluster.slurm.directives:
         # Other things than GPUs are asked for by gres too.
         if name in _DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
@@ -58,3 +56,27 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
                 yield Fault(
                     ("tools", name, "image"), "an image, and no container.runtime to run it", "docker or podman"
                 )
+
+
+def _check_models(cluster: Cluster) -> Iterator[Fault]:
+    for alias, path in cluster.models.items():
+        message = word_fault(alias)
+        if message:
+            yield Fault(("models", alias), message, "a name such as llama-3.1-8b", key=True)
+        message = path_fault(path)
+        if message:
+            yield Fault(("models", alias), message, "an absolute path, or hf:ORG/REPO[@REVISION]")
+
+
+def _check_paths(cluster: Cluster) -> Iterator[Fault]:
+    """Whether each path is one that a line of a log or of a batch script can hold."""
+    places: list[tuple[FieldPath, str | None]] = [(("runs",), cluster.runs), (("python",), cluster.python)]
+    places += [(("pythonpath", index), path) for index, path in enumerate(cluster.pythonpath)]
+    places += [
+        (("tools", name, kind), path) for name, tool in cluster.tools.items() for kind, path in vars(tool).items()
+    ]
+    places += [(("container", "mounts", index), mount) for index, mount in enumerate(cluster.container.mounts)]
+    for at, path in places:
+        bad = next((sign for sign in path or "" if not sign.isprintable()), None)
+        if bad is not None:
+            yield Fault(at, f"{shown(path)} holds {bad!a}", "choose another path")

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recipe_toolkit.faults import Fault, FieldPath, shown
-from recipe_toolkit.recipe import Model, Recipe, Role
+from recipe_toolkit.recipe import Engine, Model, Recipe, Role
 from recipe_toolkit.vllm_args import canonical
 
-_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(@[\w./-]+)?")
+# The hub's own rule for names (huggingface_hub, validate_repo_id), save its length.
+_HUB = re.compile(r"hf:[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(@[A-Za-z0-9_][\w./-]*)?", re.ASCII)
+_LONGEST_PATH = 4095  # bytes; Linux' PATH_MAX with its NUL
 
 # What vLLM hashes when prefill and decode shake hands (nixl/metadata.py, compute_nixl_compatibility_hash),
 # as far as flags decide it, with the value that stands for a flag that is not written.
@@ -24,8 +26,18 @@ _HANDSHAKE: dict[str, Any] = {
 _HANDSHAKE_WRITTEN = ("disable-hybrid-kv-cache-manager",)
 
 
+def check_engine(engine: Engine) -> Iterator[Fault]:
+    """Whether the image is a name that a container runtime can be told."""
+    message = word_fault(engine.image or "x")
+    if message:
+        yield Fault(("engine", "image"), message, "a name such as vllm/vllm-openai:v0.32.0@sha256:...")
+
+
 def check_model(model: Model) -> Iterator[Fault]:
-    """Whether the model's and the tokenizer's paths are of a form that means the same on every node."""
+    """Whether paths mean the same on every node, and the name can be said in a flag, a request and a metric."""
+    message = word_fault(model.served_name, ",")
+    if message:
+        yield Fault(("model", "served_name"), message, "clients ask for it: one word, without commas")
     for name, path in (("path", model.path), ("tokenizer", model.tokenizer)):
         if path is not None:
             message = path_fault(path)
@@ -34,8 +46,23 @@ def check_model(model: Model) -> Iterator[Fault]:
                 yield Fault(("model", name), message, hint)
 
 
+def word_fault(text: str, signs: str = "") -> str | None:
+    """Why ``text`` is no single word of a command line, or None; ``signs``: what else it may not hold."""
+    if text.startswith("-"):
+        return f"{shown(text)} begins with -, as a flag does"
+    bad = next((sign for sign in text if sign in signs or sign.isspace() or not sign.isprintable()), None)
+    return None if bad is None else f"{shown(text)} holds {bad!a}"
+
+
 def path_fault(path: str) -> str | None:
     """Why ``path`` names no model, or None."""
+    if path.startswith("-"):
+        return f"{shown(path)} begins with -, as a flag does"
+    bad = next((sign for sign in path if not sign.isprintable()), None)
+    if bad is not None:
+        return f"{shown(path)} holds {bad!a}"
+    if len(path.encode()) > _LONGEST_PATH:
+        return f"{shown(path)} is longer than {_LONGEST_PATH} bytes"
     if path.startswith("hf:"):
         return None if _HUB.fullmatch(path) else f"{shown(path)} is not of the form hf:ORG/REPO[@REVISION]"
     if "/" in path and not path.startswith("/"):

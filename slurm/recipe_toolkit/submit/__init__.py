@@ -49,13 +49,15 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
     refuses leaves its folder, listed as failed with the scheduler's words.
     """
     # submitit takes longer to import than all else: verbs that do not submit never pay for it.
-    from recipe_toolkit.submit import folder, slurm, slurm_commands
+    from recipe_toolkit.submit import folder, local, slurm, slurm_commands
 
     site = cluster.cluster
     run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
         slurm_commands.require_sbatch()
         slurm.script(run, plan, site)
+    else:
+        local.check(run)
     run = folder.write_run(run, recipe.data, cluster.data, plan)
     with _uninterrupted() as pressed:
         job = _launch(run, plan, site)

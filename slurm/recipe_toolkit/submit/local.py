@@ -67,12 +67,19 @@ def _parameters(plan: Plan, cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def check(run: RunDir) -> None:
+    """Refuse a run folder that submitit would read as another. Raises SubmitError."""
+    if "%" in str(run.root):
+        raise SubmitError(
+            f"{str(run.root)!r}: a path with % cannot be used: submitit expands %j and the like in paths",
+            hint="choose another folder: `runs` in the profile",
+        )
+
+
 def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
     """Start the run's controller; returns what ``job.json`` holds. Raises SubmitError."""
     from recipe_toolkit.run.agent import run_agent  # late: `submit` is imported by verbs that run nothing
 
-    if "%" in str(run.root):
-        raise SubmitError(f"{str(run.root)!r}: a path with % cannot be used: submitit expands %j and the like in paths")
     executor = TaskExecutor(run.job_folder, python=python_command(cluster))
     executor.update_parameters(**_parameters(plan, cluster))
     job: core.Job[Any] = executor.submit(run_agent, str(run.root))
