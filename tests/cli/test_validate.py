@@ -74,7 +74,7 @@ def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
                 "line": 13,
                 "column": 26,
                 "field": "kv_transfer.connector",
-                "message": "'nixxl' is not one of nixl, example",
+                "message": "'nixxl' is not one of nixl, example, decode-bench",
                 "hint": "did you mean `nixl`?",
                 "severity": "error",
             }
