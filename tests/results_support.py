@@ -145,7 +145,12 @@ EVENTS: list[dict[str, Any]] = [
 
 def make_folder(tmp_path: Path) -> RunDir:
     """The folder of a run that is done, as its lead leaves it."""
-    plan, results = make_run()
+    plan, results = make_run(
+        processes=tuple(
+            Process(name=name, role=name[:-2], instance=0, rank=0, node=node, argv=("vllm", "serve", "tiny"), gpus=(0,))
+            for node, name in enumerate(("prefill-0", "decode-0"))
+        )
+    )
     run = RunDir(tmp_path / "runs" / results.run)
     for folder in (run.bench("isl64-osl16-c1"), run.job_folder, run.attempt(0).node(0)):
         folder.mkdir(parents=True)

@@ -156,5 +156,8 @@ def write_json(path: Path, data: Any, mode: int = 0o644) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The data of a JSON file. Raises OSError, json.JSONDecodeError."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The data of a JSON file. Raises OSError, ValueError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deep") from None

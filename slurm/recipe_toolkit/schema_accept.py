@@ -20,6 +20,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
 }
 _SAYS_NOTHING = frozenset(
     {"title", "description", "default", "examples", "$comment", "$schema", "$id", "$defs", "x-where", "then", "else"}

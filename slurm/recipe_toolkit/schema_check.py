@@ -96,6 +96,10 @@ def _faults(error: Any, root: dict[str, Any]) -> Iterator[Fault]:
         for key in error.validator_value:
             if key not in value:
                 yield Fault((*path, key), "missing", describe(root, (*path, key)), absent=True)
+    elif kind == "anyOf" and (inner := [item for item in error.context if item.validator != "type" or item.path]):
+        # Of the branch that the value's type has chosen: `a mapping or null` is wrong inside the mapping.
+        for item in inner:
+            yield from _faults(item, root)
     elif "propertyNames" in error.absolute_schema_path:
         message = f"{shown(value)} is not {schema.get('title', 'a good name')}"
         yield Fault((*path, value), message, did_you_mean(value, schema.get("enum", ())), key=True)
@@ -148,6 +152,10 @@ def _explain_most(value: Any, limit: int, error: Any) -> tuple[str, str | None]:
     return f"has {len(value)} {what}, at most {limit}", _as_hint(error.schema.get("description"))
 
 
+def _explain_forms(_value: Any, _limit: Any, error: Any) -> tuple[str, str | None]:
+    return "is of none of the forms that are allowed here", _as_hint(error.schema.get("description"))
+
+
 def _explain_unique(value: list[Any], _limit: bool, _error: Any) -> tuple[str, str | None]:
     twice = next((item for index, item in enumerate(value) if item in value[:index]), None)
     return f"{shown(twice)} stands twice", None
@@ -172,6 +180,8 @@ _EXPLAIN: dict[str, Callable[[Any, Any, Any], tuple[str, str | None]]] = {
     "maxProperties": _explain_most,
     "maxItems": _explain_most,
     "uniqueItems": _explain_unique,
+    "anyOf": _explain_forms,
+    "oneOf": _explain_forms,
 }
 
 

@@ -94,7 +94,7 @@ def test_report_where_the_page_cannot_be_written(recipe, run):
 
 
 def test_collect_copies_beside_and_says_where(recipe, run):
-    done = recipe("collect", "last")
+    done = recipe("collect", "last", "-o", run.id)
     assert done.returncode == 0, done.stderr
     copy = recipe.folder / run.id
     assert done.stdout == f"{copy}\n"
@@ -102,8 +102,63 @@ def test_collect_copies_beside_and_says_where(recipe, run):
     assert "<h1>tiny-2p1d</h1>" in (copy / "report.html").read_text()
     assert not (copy / "token").exists()
     assert not run.report.exists()
-    again = recipe("collect", "last")
+    again = recipe("collect", "last", "-o", run.id)
     assert again.returncode == 0, again.stderr
+
+
+def test_collect_makes_one_archive_that_says_the_same_as_the_run(recipe, run, tmp_path):
+    done = recipe("collect", "last")
+    assert done.returncode == 0, done.stderr
+    archive = recipe.folder / f"{run.id}.tar.gz"
+    assert done.stdout == f"{archive}\n"
+    assert done.stderr.endswith("read back; as the run's manifest says\n")
+    elsewhere = archive.rename(tmp_path / "sent.tar.gz")
+    verified = recipe("collect", "--verify", elsewhere)
+    assert (verified.returncode, verified.stdout) == (0, "")
+    assert f"run {run.id}, " in verified.stderr
+    of_the_run = recipe("report", "last").stdout
+    assert recipe("report", elsewhere).stdout == of_the_run
+    assert recipe("report", elsewhere, "-o", "page.html").stderr == "page: page.html\n"
+    page = (recipe.folder / "page.html").read_text()
+    assert "<h1>tiny-2p1d</h1>" in page
+    assert "href" not in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "sent.tar.gz"]
+
+
+def test_verify_says_what_is_wrong(recipe, run, tmp_path):
+    assert recipe("collect", "last", "-o", "copy").returncode == 0
+    assert recipe("report", "./copy").returncode == 0  # which writes a page into it
+    assert recipe("collect", "--verify", "copy").returncode == 0
+    (recipe.folder / "copy" / "plan.json").write_text("{}")
+    done = recipe("collect", "--verify", "copy")
+    assert done.returncode == 1
+    assert done.stderr.startswith("changed: plan.json\n")
+    assert "1 is not as its manifest says" in done.stderr
+    (recipe.folder / "cut.tar.gz").write_bytes(b"\x1f\x8b")
+    for words in (["collect", "--verify"], ["report"]):
+        cut = recipe(*words, "cut.tar.gz")
+        assert cut.returncode == 1
+        assert cut.stderr.startswith("Error: cut.tar.gz: cannot be read: ")
+    assert recipe("collect", "--verify", "none.tar.gz").returncode == 1
+    assert recipe("collect", "last", "--verify", "copy").returncode == 2
+    assert recipe("collect").returncode == 2
+
+
+def test_a_copy_asks_no_scheduler(recipe, run, fake_slurm):
+    """The job of that number is somebody else's on another cluster."""
+    job = {"scheduler": "slurm", "job_id": "7", "cluster": None}
+    run.job.write_text(json.dumps(job))
+    state = {**json.loads(run.state.read_text()), "state": "running"}
+    run.state.write_text(json.dumps(state))
+    run.events.write_text("")
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    assert recipe("status", run.id).stdout.startswith(f"{run.id}: running")
+    assert recipe("collect", run.id, "-o", "copy").returncode == 1  # files are not as they were
+    asked = len(fake_slurm.calls())
+    done = recipe("status", "./copy")
+    assert "lost" in done.stdout.splitlines()[0]
+    assert "a copy that was made before the run's end" in done.stdout
+    assert len(fake_slurm.calls()) == asked
 
 
 def test_collect_into_an_archive(recipe, run):
@@ -126,7 +181,7 @@ def test_a_copy_is_a_run_that_can_be_reported_and_collected(recipe, run):
 def test_collect_says_what_is_not_as_it_was(recipe, run):
     run.results.write_text(run.results.read_text().replace("tiny-2p1d", "tiny-3p1d"))
     run.recipe_lock.unlink()
-    done = recipe("collect", "last")
+    done = recipe("collect", "last", "-o", run.id)
     assert done.returncode == 1
     assert done.stdout == f"{recipe.folder / run.id}\n"
     assert "changed: results.json" in done.stderr
@@ -138,7 +193,7 @@ def test_collect_a_run_that_was_killed(recipe, run):
     run.manifest.unlink()
     run.results.unlink()
     run.state.write_text('{"schema": 1, "sta')
-    done = recipe("collect", "last")
+    done = recipe("collect", "last", "-o", run.id)
     assert done.returncode == 0, done.stderr
     assert "the run left no manifest" in done.stderr
     assert (recipe.folder / run.id / "state.json").is_file()
@@ -146,7 +201,7 @@ def test_collect_a_run_that_was_killed(recipe, run):
 
 def test_collect_what_cannot_be_reported(recipe, run):
     run.plan.write_text("{")
-    done = recipe("collect", "last")
+    done = recipe("collect", "last", "-o", run.id)
     assert done.returncode == 1
     assert "no report: " in done.stderr
     assert "changed: plan.json" in done.stderr

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import json
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report.material import material, page, read_events
+from recipe_toolkit.report.table import render_table
+from recipe_toolkit.results import gather as gather_module
+from recipe_toolkit.results.archive import unpack, verify_copy
 from recipe_toolkit.results.gather import gather, verify
 from recipe_toolkit.results.manifest import write_manifest
 from recipe_toolkit.rundir import RunDir, write_json
@@ -135,11 +142,134 @@ def test_a_run_that_was_killed_has_no_manifest(run: RunDir, tmp_path: Path) -> N
     assert "manifest.json" in names(found.path)
 
 
-def test_a_manifest_that_cannot_be_read_is_an_error(run: RunDir, tmp_path: Path) -> None:
-    run.manifest.write_text("{")
-    with pytest.raises(RecipeError, match=r"manifest\.json: cannot be read"):
-        gather(run, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 5000, '{"schema": 1, "files": [{"path": "x", "bytes": -1}]}'])
+def test_a_manifest_that_cannot_be_read_is_told_and_all_is_copied(run: RunDir, tmp_path: Path, content: str) -> None:
+    run.manifest.write_text(content)
+    found = gather(run, tmp_path / "copy")
+    (difference,) = found.differences or ()
+    assert difference.what == "unreadable"
+    assert difference.path.startswith("manifest.json (")
+    assert names(found.path) == COPIED
+    assert verify_copy(found.path).differences == ()
+
+
+@pytest.mark.parametrize("name", ["copy.tar", "copy.zip", "copy.tar.bz2"])
+def test_names_of_other_archives_are_no_folders(run: RunDir, tmp_path: Path, name: str) -> None:
+    with pytest.raises(RecipeError, match="no archive that is written here"):
+        gather(run, tmp_path / name)
+
+
+def test_zst_where_python_can(run: RunDir, tmp_path: Path) -> None:
+    target = tmp_path / "copy.tar.zst"
+    if "zst" in tarfile.TarFile.OPEN_METH:
+        assert verify_copy(gather(run, target).path).differences == ()
+    else:
+        with pytest.raises(RecipeError, match="this Python cannot write zst"):
+            gather(run, target)
+
+
+@pytest.mark.parametrize("target", ["copy", "copy.tar.gz"])
+def test_a_copy_that_reads_back_otherwise_is_not_kept(
+    run: RunDir, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that damages what it is given: the copy gets other bytes than were hashed."""
+    whole = gather_module._Counted.read
+    monkeypatch.setattr(
+        gather_module._Counted, "read", lambda self, size=-1: whole(self, size).replace(b"hello", b"HELLO")
+    )
+    with pytest.raises(RecipeError, match=r"reads back otherwise \(changed: attempts/0/nodes/00/agent\.log\)"):
+        gather(run, tmp_path / target)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+# --- verifying a copy ------------------------------------------------------------------------------------------------
+
+
+def refusal(act: Callable[[], object]) -> str | None:
+    """What a RecipeError says; None where nothing is raised."""
+    try:
+        act()
+    except RecipeError as error:
+        return error.message
+    return None
+
+
+def repacked(archive: Path, change: Callable[[Path], None]) -> Path:
+    """The archive, changed, as somebody packs it again by hand."""
+    folder = archive.parent / "by-hand"
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    (top,) = folder.iterdir()
+    change(top)
+    target = archive.with_name("again.tar.gz")
+    with tarfile.open(target, "w:gz") as tar:
+        tar.add(folder, ".")
+    return target
+
+
+def test_a_copy_is_verified_anywhere(run: RunDir, tmp_path: Path) -> None:
+    found = gather(run, tmp_path / "copy.tar.gz").path
+    verified = verify_copy(found)
+    assert (verified.run, verified.differences) == (run.id, ())
+    assert verified.files == len(COPIED) - 1
+    assert verify_copy(repacked(found, lambda top: None)).differences == ()
+
+
+def test_what_is_not_as_it_was_is_named(run: RunDir, tmp_path: Path) -> None:
+    def change(top: Path) -> None:
+        (top / "plan.json").write_text("{}")
+        (top / "events.jsonl").unlink()
+        (top / "note.txt").write_text("x")
+        (top / "link").symlink_to("/etc/passwd")
+
+    found = verify_copy(repacked(gather(run, tmp_path / "copy.tar.gz").path, change))
+    assert {(item.path, item.what) for item in found.differences} == {
+        ("plan.json", "changed"),
+        ("events.jsonl", "missing"),
+        ("note.txt", "unlisted"),
+        ("link", "unlisted"),
+    }
+
+
+@pytest.mark.parametrize("kept", [0, 1, 10, 300, -200, -1])
+def test_an_archive_that_was_cut_is_an_error(run: RunDir, tmp_path: Path, kept: int) -> None:
+    path = gather(run, tmp_path / "copy.tar.gz").path
+    path.write_bytes(path.read_bytes()[:kept])
+    said = refusal(lambda: verify_copy(path))
+    # The last byte is of gzip's own checksum, after all that is read.
+    assert (said is None) == (kept == -1)
+
+
+def test_bytes_that_fell_over_are_seen(run: RunDir, tmp_path: Path) -> None:
+    path = gather(run, tmp_path / "copy.tar.gz").path
+    whole, seen = path.read_bytes(), []
+    for place in range(20, len(whole) - 20, 37):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        said = refusal(lambda: seen.extend(verify_copy(path).differences))
+        assert said is not None or seen
+        seen.clear()
+
+
+def test_no_path_of_an_archive_leads_out_of_it(run: RunDir, tmp_path: Path) -> None:
+    path = tmp_path / "evil.tar.gz"
+    for name in ("../evil.json", "/tmp/evil.json", "run/../../evil.json", "one/plan.json two/plan.json", "plan.json"):
+        with tarfile.open(path, "w:gz") as tar:
+            for word in name.split(" "):
+                tar.addfile(tarfile.TarInfo(word))
+        for read in (verify_copy, lambda path: unpack(path, tmp_path / "out")):
+            with pytest.raises(RecipeError, match="one folder and nothing beside"):
+                read(path)
+    assert not (tmp_path / "evil.json").exists()
+
+
+def test_an_archive_without_a_run(run: RunDir, tmp_path: Path) -> None:
+    path = tmp_path / "other.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(run.events, "run/events.jsonl")
+    with pytest.raises(RecipeError, match="holds no run"):
+        unpack(path, tmp_path / "out")
+    with pytest.raises(RecipeError, match=r"holds no manifest\.json"):
+        verify_copy(path)
 
 
 @pytest.mark.parametrize("target", ["copy", "copy.tar.gz"])
@@ -206,6 +336,60 @@ def test_a_run_without_results_has_a_report_all_the_same(run: RunDir, tmp_path: 
 def test_files_that_cannot_be_read_are_named(run: RunDir, name: str, content: str) -> None:
     (run.root / name).write_text(content)
     with pytest.raises(RecipeError, match=f"{name}: cannot be read"):
+        material(run)
+
+
+JUNK = st.sampled_from(
+    [None, True, -1, 0, 1.5, 1e300, "", "x", "\x1b[2J", [], [1], ["x"], {}, {"x": 1}, [[]], {"t": {}}]
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(found for key, value in items for found in places(value, (*path, key)))]
+
+
+def put(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    holder = data
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return data
+
+
+def read_and_show(run: RunDir) -> None:
+    found = material(run)
+    render_table(found.results)
+    page(found, run.report)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_document_with_any_wrong_value_is_reported_or_refused(run: RunDir, data: st.DataObject) -> None:
+    """As hand-edited files have: never another error than the one with the file's name."""
+    files = [run.results, run.plan, run.events]
+    whole = [file.read_bytes() for file in files]
+    file = data.draw(st.sampled_from(files))
+    try:
+        if file == run.events:
+            event = json.loads(data.draw(st.sampled_from(file.read_text().splitlines())))
+            file.write_text(json.dumps(put(event, data.draw(st.sampled_from(places(event))), data.draw(JUNK))))
+        else:
+            document = json.loads(file.read_text())
+            write_json(file, put(document, data.draw(st.sampled_from(places(document))), data.draw(JUNK)))
+        said = refusal(lambda: read_and_show(run))
+        assert said is None or str(file) in said
+    finally:
+        for path, content in zip(files, whole, strict=True):
+            path.write_bytes(content)
+
+
+def test_a_wrong_value_is_named_with_its_field(run: RunDir) -> None:
+    results = json.loads(run.results.read_text())
+    write_json(run.results, put(results, ("points", 0, "ttft_ms", "mean"), "fast"))
+    with pytest.raises(RecipeError, match=r"points\.0\.ttft_ms\.mean"):
         material(run)
 
 

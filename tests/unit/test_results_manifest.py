@@ -69,7 +69,21 @@ def test_a_name_that_is_no_text(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", '{"schema": 9}', '{"schema": 1, "files": [{"path": "x"}]}', '{"schema": 1}', "{"]
+    "content",
+    [
+        "[]",
+        "{",
+        '{"schema": 9}',
+        '{"schema": 1}',
+        '{"schema": 1, "files": {"path": "x"}}',
+        '{"schema": 1, "files": [{"path": "x"}]}',
+        '{"schema": 1, "files": [[]]}',
+        *(
+            f'{{"schema": 1, "files": [{{"path": "x", "bytes": {size}, "sha256": "0"}}]}}'
+            for size in (-1, "1e999", '"1"')
+        ),
+        '{"schema": 1, "files": [{"path": 1, "bytes": 1, "sha256": "0"}]}',
+    ],
 )
 def test_what_is_no_manifest(tmp_path: Path, content: str) -> None:
     path = tmp_path / "manifest.json"

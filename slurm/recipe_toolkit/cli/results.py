@@ -3,39 +3,63 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from recipe_toolkit.cli import completing
-from recipe_toolkit.cli.runs import run_argument, where_options
+from recipe_toolkit.cli.opening import open_run
+from recipe_toolkit.cli.runs import where_options
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report.material import Material
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import find_run, roots
 
+if TYPE_CHECKING:
+    from recipe_toolkit.results.archive import Difference
+
 
 @click.command("collect")
-@run_argument
+@click.argument("run", metavar="RUN", required=False, shell_complete=completing.runs)
 @where_options
 @click.option(
     "-o",
     "--output",
-    metavar="DIR|FILE.tar.gz",
+    metavar="FILE.tar.gz|DIR",
     type=click.Path(),
-    help="Where to; ./RUN if not given. An earlier copy is replaced.",
+    help="Where to; ./RUN.tar.gz if not given. An earlier copy is replaced.",
 )
-def collect_command(run: str, runs: str | None, cluster: str | None, output: str | None) -> int:
-    """Copy the results, report, plan, logs and artifacts of RUN, with a manifest; never its secret.
+@click.option(
+    "--verify",
+    metavar="ARCHIVE|DIR",
+    type=click.Path(),
+    help="Check an earlier copy instead, here or on another machine.",
+)
+def collect_command(
+    run: str | None, runs: str | None, cluster: str | None, output: str | None, verify: str | None
+) -> int:
+    """Pack the results, report, plan, logs and artifacts of RUN, with a manifest; never its secret.
 
-    Checks the run's files against its own manifest first. Works on runs that were killed or still go
-    on. Prints where the copy is; exits with 1 if a file is not as the manifest says.
+    Checks the run's files against its own manifest first, and reads back what was written. Works on runs
+    that were killed or still go on. Prints where the copy is; exits with 1 if a file is not as the
+    manifest says.
     """
+    if verify is not None:
+        if run is not None or output is not None:
+            raise click.UsageError("--verify takes a copy, and neither RUN nor -o")
+        return _verify(Path(verify).expanduser())
+    if run is None:
+        raise click.UsageError("Missing argument 'RUN'.")
+    return _collect(find_run(run, roots(runs, cluster)), output)
+
+
+def _collect(found: RunDir, output: str | None) -> int:
     from recipe_toolkit.report.text import size
     from recipe_toolkit.results.gather import gather
 
-    found = find_run(run, roots(runs, cluster))
-    target = Path(output).expanduser() if output else Path(found.id)
+    target = Path(output).expanduser() if output else Path(f"{found.id}.tar.gz")
     extra: dict[str, str] = {}
     try:
         report = _material(found)
@@ -50,17 +74,31 @@ def collect_command(run: str, runs: str | None, cluster: str | None, output: str
     except OSError as error:
         raise RecipeError(f"cannot collect {found.id}: {error}") from error
     click.echo(gathered.path)
-    said = f"{gathered.files} files, {size(gathered.bytes)}"
+    said = f"{gathered.files} files, {size(gathered.bytes)}, read back"
     if gathered.differences is None:
         click.echo(f"{said}; not checked: the run left no manifest", err=True)
         return 0
-    for difference in gathered.differences:
+    return _differing(gathered.differences, said, "the run's manifest")
+
+
+def _verify(path: Path) -> int:
+    from recipe_toolkit.report.text import size
+    from recipe_toolkit.results.archive import verify_copy
+
+    verified = verify_copy(path)
+    said = f"{path}: run {verified.run}, {verified.files} files, {size(verified.bytes)}"
+    return _differing(verified.differences, said, "its manifest")
+
+
+def _differing(differences: Sequence[Difference], said: str, manifest: str) -> int:
+    for difference in differences:
         click.echo(f"{difference.what}: {difference.path}", err=True)
-    if gathered.differences:
-        click.echo(f"{said}; {len(gathered.differences)} are not as the run's manifest says", err=True)
-        return 1
-    click.echo(f"{said}; as the run's manifest says", err=True)
-    return 0
+    if not differences:
+        click.echo(f"{said}; as {manifest} says", err=True)
+        return 0
+    verb = "is" if len(differences) == 1 else "are"
+    click.echo(f"{said}; {len(differences)} {verb} not as {manifest} says", err=True)
+    return 1
 
 
 @click.command("report")
@@ -77,13 +115,17 @@ def collect_command(run: str, runs: str | None, cluster: str | None, output: str
 def report_command(
     names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, output: str | None
 ) -> int:
-    """Print the table of results of each RUN and write its page."""
+    """Print the table of results of each RUN and write its page.
+
+    RUN may also be an archive of `recipe collect`: then a page is written with -o alone.
+    """
     from recipe_toolkit.report.table import WIDTH, render_table
 
     if output and len(names) > 1:
         raise click.UsageError("-o takes the page of one run")
     folders = roots(runs, cluster)
-    found = [_material(find_run(name, folders)) for name in names]
+    opened = [open_run(name, folders) for name in names]
+    found = [_material(item.run) for item in opened]
     for index, report in enumerate(found):
         if as_json:
             click.echo(json.dumps(report.results, ensure_ascii=False, allow_nan=False))
@@ -91,8 +133,9 @@ def report_command(
             click.echo("\n" * bool(index) + render_table(report.results, WIDTH), nl=False)
     if as_json and not output:
         return 0
-    for report in found:
-        _write(report, Path(output).expanduser() if output else report.run.report)
+    for item, report in zip(opened, found, strict=True):
+        if output or item.archive is None:
+            _write(report, Path(output).expanduser() if output else report.run.report, linked=item.archive is None)
     return 0
 
 
@@ -106,18 +149,18 @@ def _material(run: RunDir) -> Material:
     return material(run, known)
 
 
-def _page(report: Material, target: Path) -> str:
+def _page(report: Material, target: Path, *, linked: bool = True) -> str:
     from recipe_toolkit.plan.draw import draw
     from recipe_toolkit.report.material import page
 
-    return page(report, target, draw(report.plan))
+    return page(report, target, draw(report.plan), linked=linked)
 
 
-def _write(report: Material, target: Path) -> None:
+def _write(report: Material, target: Path, *, linked: bool) -> None:
     from recipe_toolkit.rundir import write_atomic
 
     try:
-        write_atomic(target, _page(report, target))
+        write_atomic(target, _page(report, target, linked=linked))
     except OSError as error:
         raise RecipeError(
             f"cannot write the page {target}: {error.strerror or error}", hint="name another file with -o"

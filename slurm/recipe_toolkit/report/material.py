@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.errors import RecipeError
+from recipe_toolkit.faults import dotted
 from recipe_toolkit.plan.model import Plan, plan_from_json
 from recipe_toolkit.report.page import render_page
 from recipe_toolkit.results.collect import build_results
 from recipe_toolkit.results.manifest import files_of, name_of
-from recipe_toolkit.results.model import PointResult, results_from_json
+from recipe_toolkit.results.model import PointResult, Results, results_from_json
 from recipe_toolkit.rundir import RunDir, read_json
+from recipe_toolkit.schema_check import check_schema
 
+_SHOWN = 5
 _EVENT_BYTES = 32 * 1024 * 1024
 
 
@@ -41,20 +44,17 @@ def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
     images: Mapping[str, str | None] = {}
     known: Mapping[str, Any] = state or {}
     if run.results.is_file():
-        try:
-            results = results_from_json(read_json(run.results))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecipeError(f"{run.results}: cannot be read: {error}") from error
+        results = read_results(run.results)
         points, versions, images = results.points, results.versions, results.images
         nodes = [{"index": node.index, "name": node.name, "address": node.address} for node in results.nodes]
         known = {"state": results.state, "message": results.message, "nodes": nodes, **_said(known)}
     return Material(run, plan, build_results(plan, run.id, known, points, versions, images).to_json())
 
 
-def page(found: Material, target: Path, picture: str = "") -> str:
-    """The page of a run that will be written to ``target``, with links from there into the run folder."""
-    base = os.path.relpath(found.run.root, target.absolute().parent)
-    files = [name_of(found.run, path) for path in files_of(found.run) if path.name != "report.html"]
+def page(found: Material, target: Path, picture: str = "", *, linked: bool = True) -> str:
+    """The page of a run that will be written to ``target``, with links from there into the run folder if it stays."""
+    base = os.path.relpath(found.run.root, target.absolute().parent) if linked else None
+    files = [name_of(found.run, path) for path in files_of(found.run) if path.name != "report.html"] if linked else []
     return render_page(
         found.results,
         found.plan.to_json(),
@@ -87,10 +87,34 @@ def _said(known: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in known.items() if value not in (None, (), [])}
 
 
-def _plan(run: RunDir) -> Plan:
+def read_results(path: Path) -> Results:
+    """The results in a file. Raises RecipeError, naming each field that is not as the schema says."""
+    data = _document(path, "results")
     try:
-        return plan_from_json(read_json(run.plan))
-    except FileNotFoundError as error:
-        raise RecipeError(f"{run.root}: holds no plan.json, so nothing can be reported") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return results_from_json(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error!r}") from error
+
+
+def _plan(run: RunDir) -> Plan:
+    if not run.plan.exists():
+        raise RecipeError(f"{run.root}: holds no plan.json, so nothing can be reported")
+    data = _document(run.plan, "plan")
+    try:
+        return plan_from_json(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{run.plan}: cannot be read: {error!r}") from error
+
+
+def _document(path: Path, schema: str) -> Any:
+    """The data of a file whose fields hold what the schema says; those that a version lacks may be missing."""
+    try:
+        data = read_json(path)
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from error
+    faults = [fault for fault in check_schema(data, schema) if not fault.absent]
+    if not faults:
+        return data
+    said = [f"{dotted(fault.path)}: {fault.message}" if fault.path else fault.message for fault in faults[:_SHOWN]]
+    more = f"\n  and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+    raise RecipeError(f"{path}: cannot be read:\n  " + "\n  ".join(said) + more)

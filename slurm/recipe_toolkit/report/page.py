@@ -29,13 +29,13 @@ def render_page(
     events: Sequence[Mapping[str, Any]] = (),
     picture: str = "",
     files: Sequence[str] = (),
-    base: str = ".",
+    base: str | None = ".",
 ) -> str:
     """The page as HTML.
 
     ``results`` and ``plan``: the data of results.json and plan.json; ``events``: of events.jsonl;
     ``picture``: the plan drawn in text; ``files``: paths in the run folder to link to; ``base``: where
-    that folder is, seen from the page. Every value is escaped.
+    that folder is, seen from the page, None where it is not at hand. Every value is escaped.
     """
     sections = [
         _section("Points", _points(results, base)),
@@ -194,7 +194,7 @@ def _lengths(lengths: tuple[int | None, int | None] | None) -> str:
     return f"{text.count(lengths[0])} tokens in, {text.count(lengths[1])} out, a request"
 
 
-def _points(results: Mapping[str, Any], base: str) -> Markup:
+def _points(results: Mapping[str, Any], base: str | None) -> Markup:
     points = results["points"]
     good, bad = [p for p in points if p["valid"]], [p for p in points if not p["valid"]]
     drawn = chart(results)
@@ -245,8 +245,8 @@ def _where(plan: Mapping[str, Any] | None, picture: str) -> Markup | None:
     )
 
 
-def _files(files: Sequence[str], base: str) -> Markup | None:
-    if not files:
+def _files(files: Sequence[str], base: str | None) -> Markup | None:
+    if not files or base is None:
         return None
     items = [el("li", el("a", path, href=href(base, path))) for path in files[:_FILES_SHOWN]]
     rest = len(files) - len(items)

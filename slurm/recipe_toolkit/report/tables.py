@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recipe_toolkit.report import text
-from recipe_toolkit.report.html import Markup, el, join
+from recipe_toolkit.report.html import Markup, el, escape, join
 
 _STATS = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
 _KEYS = ("mean", "p50", "p90", "p99")
@@ -20,7 +20,7 @@ def table(caption: str, head: Sequence[Markup], rows: Sequence[Markup], class_: 
     return el("div", body, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
-def points_table(results: Mapping[str, Any], base: str) -> Markup:
+def points_table(results: Mapping[str, Any], base: str | None) -> Markup:
     """The valid points: load, TTFT beside the user's speed, then rates and the denominators."""
     points = [point for point in results["points"] if point["valid"]]
     groups = [group for group in _groups(results) if any(_filled(group, point) for point in points)]
@@ -113,7 +113,7 @@ def _group_head(group: _Group) -> Markup:
     return el("th", group.title, colspan=len(group.columns), scope="colgroup", class_="first")
 
 
-def invalid_table(points: Sequence[Mapping[str, Any]], base: str) -> Markup:
+def invalid_table(points: Sequence[Mapping[str, Any]], base: str | None) -> Markup:
     """Points that may not be compared, with why; no rates, so that none is taken for one."""
     head = el(
         "tr",
@@ -258,7 +258,10 @@ def _numbers(values: Sequence[int]) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def _link(point: Mapping[str, Any], base: str) -> Markup:
+def _link(point: Mapping[str, Any], base: str | None) -> Markup:
+    """The point's name, and where the run folder is at hand a link to its files."""
+    if base is None:
+        return escape(point["id"])
     return el("a", point["id"], href=href(base, f"{point['artifacts']}/"))
 
 

@@ -77,14 +77,25 @@ def hash_file(path: Path) -> tuple[int, str]:
 
 def read_manifest(path: Path) -> dict[str, Entry]:
     """The entries of a manifest by path. Raises OSError, ValueError if it is none."""
-    data: Any = read_json(path)
+    return parse_manifest(read_json(path))
+
+
+def parse_manifest(data: Any) -> dict[str, Entry]:
+    """The entries of a manifest's data by path. Raises ValueError, saying what is wrong with which file."""
     if not isinstance(data, dict) or data.get("schema") != MANIFEST_SCHEMA:
-        raise ValueError(f"{path} is no manifest of schema {MANIFEST_SCHEMA}")
-    try:
-        entries = [Entry(str(item["path"]), int(item["bytes"]), str(item["sha256"])) for item in data["files"]]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no manifest: {error!r}") from error
+        raise ValueError(f"no manifest of schema {MANIFEST_SCHEMA}")
+    files = data.get("files")
+    if not isinstance(files, list):
+        raise ValueError("`files` is not a list")
+    entries = [_entry(index, item) for index, item in enumerate(files)]
     return {entry.path: entry for entry in entries}
+
+
+def _entry(index: int, item: Any) -> Entry:
+    path, size, digest = (item.get(key) if isinstance(item, dict) else None for key in ("path", "bytes", "sha256"))
+    if not isinstance(path, str) or type(size) is not int or size < 0 or not isinstance(digest, str):
+        raise ValueError(f"files.{index} is not a path with its bytes and sha256")
+    return Entry(path, size, digest)
 
 
 def _unfinished(rundir: RunDir, path: Path) -> bool:

@@ -19,7 +19,8 @@ class Record:
     """``job``: of job.json (None: not submitted, as far as the folder says). ``state``: of state.json, or None.
 
     ``born``: when the folder was made. ``cut``: the end is from the
-    events alone: state.json could not be written any more. ``trouble``: files that could not be read.
+    events alone: state.json could not be written any more. ``copy``: `recipe collect` made the folder, so that
+    no scheduler may be asked about its job. ``trouble``: files that could not be read.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Record:
     cut: bool = False
     tasks_ended: bool = False
     rehearsal: bool = False
+    copy: bool = False
     trouble: tuple[str, ...] = ()
 
     @property
@@ -83,6 +85,7 @@ def read_record(run: RunDir) -> Record:
         cut=end is not None,
         tasks_ended=tasks_ended,
         rehearsal=_rehearsal(run, job),
+        copy=_is_copy(run),
         trouble=tuple(trouble),
     )
 
@@ -93,6 +96,14 @@ def _rehearsal(run: RunDir, job: Mapping[str, Any] | None) -> bool:
         return job["rehearsal"] is True
     plan = _document(run, "plan.json", [])
     return plan is not None and plan.get("rehearsal") is True
+
+
+def _is_copy(run: RunDir) -> bool:
+    """A run has its token, and a copy never: most folders are settled without a look into the manifest."""
+    if run.token.exists():
+        return False
+    manifest = _document(run, run.manifest.name, [])
+    return manifest is not None and manifest.get("copy") is True
 
 
 def _text(value: Any) -> str | None:
@@ -123,7 +134,7 @@ def _document(run: RunDir, name: str, trouble: list[str]) -> dict[str, Any] | No
     except OSError as error:
         trouble.append(f"{name}: {error.strerror}")
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except ValueError:
         trouble.append(f"{name}: not JSON")
         return None
     if not isinstance(data, dict):

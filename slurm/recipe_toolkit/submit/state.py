@@ -123,6 +123,8 @@ def _slurm_words(records: Sequence[Record]) -> dict[str, Word]:
     """Run id → word, of the runs of Slurm whose folder alone does not settle the matter."""
     asked: dict[str | None, dict[str, Record]] = {}
     for record in records:
+        if record.copy:
+            continue
         if record.job and record.job.get("scheduler") == "slurm" and record.state != "done":
             asked.setdefault(record.job.get("cluster"), {})[str(record.job["job_id"])] = record
     words: dict[str, Word] = {}
@@ -153,7 +155,7 @@ def slurm_word(job: JobInfo) -> Word:
 
 
 def _local_word(record: Record) -> Word | None:
-    if not record.job or record.job.get("scheduler") != "local":
+    if record.copy or not record.job or record.job.get("scheduler") != "local":
         return None
     host = controller.elsewhere(record.job)
     if host:
@@ -214,6 +216,8 @@ def _judge(record: Record, word: Word | None, now: float) -> tuple[str, str | No
 def _without_job(record: Record, now: float) -> tuple[str, str | None]:
     if record.final:
         return str(record.state), record.message
+    if record.copy:
+        return "lost", f"this is a copy that was made before the run's end; {_last(record)}"
     if record.job is not None:  # a scheduler that this version does not know
         return record.state or "pending", record.message
     if record.state:
