@@ -26,10 +26,10 @@ def recipe(tmp_path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
 
-    def run(*words, timeout=60, **env):
+    def run(*words, timeout=60, cwd=folder, **env):
         return subprocess.run(
             [Path(sys.executable).with_name("recipe"), *map(str, words)],
-            cwd=folder,
+            cwd=cwd,
             env={**os.environ, **env},
             timeout=timeout,
             capture_output=True,

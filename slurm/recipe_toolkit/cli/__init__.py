@@ -20,7 +20,7 @@ VERBS = {
     "cancel": ("runs", "Cancel a run; safe to repeat."),
     "collect": ("results", "Gather a run's results and artifacts, with a manifest."),
     "report": ("results", "Print the table of results and write the page."),
-    "schema": ("validate", "Print a JSON Schema, for editors."),
+    "schema": ("schema", "Print a JSON Schema, for editors."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".

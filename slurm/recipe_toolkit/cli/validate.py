@@ -1,4 +1,4 @@
-"""``recipe validate`` and ``recipe schema``."""
+"""``recipe validate``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from recipe_toolkit.cli import completing
 from recipe_toolkit.cluster import Cluster, Container, Tool
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml
-from recipe_toolkit.errors import InputError, Problem, RecipeError, printable
+from recipe_toolkit.errors import InputError, Problem, printable
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
-from recipe_toolkit.schema_check import SCHEMAS
 from recipe_toolkit.text_file import read_text
 
 _SUFFIXES = (".yaml", ".yml")
@@ -165,14 +164,3 @@ def _any_site(recipe: Recipe) -> Cluster:
         return Cluster(name="any", scheduler="slurm", runs="/", models=models)
     tools = dict.fromkeys(("vllm", "sim"), Tool(image="any"))
     return Cluster("any", "slurm", "/", models=models, tools=tools, container=Container("docker"))
-
-
-@click.command("schema")
-@click.argument("name", type=click.Choice(["recipe", "cluster", "plan", "results"]))
-def schema_command(name: str) -> int:
-    """Print a JSON Schema, for editors and other programs."""
-    try:
-        click.echo((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"), nl=False)
-    except OSError as error:
-        raise RecipeError(f"schema {name} cannot be read: {error.strerror}") from error
-    return 0

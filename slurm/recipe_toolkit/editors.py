@@ -1,0 +1,89 @@
+"""The schemas as editors use them: beside the recipes, and with the flags that the newest known vLLM takes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recipe_toolkit import vllm_args
+from recipe_toolkit.rundir import write_atomic
+from recipe_toolkit.schema_check import load_schema
+
+FOLDER = ".recipe"
+KINDS = ("recipe", "cluster")
+
+
+def editor_schema(name: str) -> dict[str, Any]:
+    """The schema ``name``; that of recipes knows the flags of ``engine.args`` and a role's ``args``.
+
+    It accepts what the plain one accepts, and null for a mapping or a list: over a base, null deletes.
+    Raises OSError where a file of the package cannot be read.
+    """
+    schema = copy.deepcopy(load_schema(name))
+    if name == "recipe":
+        _take_null(schema)
+        definitions = schema["$defs"]
+        definitions["vllm_args"] = {**definitions["args"], "properties": _flags()}
+        for holder in ("engine", "role"):
+            definitions[holder]["properties"]["args"]["$ref"] = "#/$defs/vllm_args"
+    return schema
+
+
+def _take_null(node: Any) -> None:
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        if isinstance(child, dict) and child.get("type") in ("object", "array"):
+            child["type"] = [child["type"], "null"]
+        _take_null(child)
+
+
+def _flags() -> dict[str, Any]:
+    version = vllm_args.versions()[-1]
+    options = json.loads((vllm_args.FOLDER / f"{version}.json").read_text(encoding="utf-8"))["options"]
+    set_elsewhere = {*vllm_args.RESERVED, *vllm_args.PARALLEL}
+    return {name: _flag(name, option, version) for name, option in options.items() if name not in set_elsewhere}
+
+
+_TAKES = {"flag": "true", "bool": "true or false", "json": "a mapping, a list or a string", "list": "a list"}
+_TYPES = {"int": "an integer", "float": "a number", "str": "a string"}
+
+
+def _flag(name: str, option: Mapping[str, Any], version: str) -> dict[str, Any]:
+    # Examples are offered and refuse nothing: another version may take more. `recipe validate` knows which.
+    choices = option.get("choices") or {"flag": [True], "bool": [True, False]}.get(option["kind"], [])
+    takes = _TAKES.get(option["kind"]) or _TYPES.get(option.get("type", ""), "a value")
+    return {"description": f"--{name} of vLLM {version}: {takes}.", **({"examples": choices} if choices else {})}
+
+
+def schema_folder(beside: Path) -> Path:
+    """``.recipe`` of the nearest folder, from ``beside`` upwards, that has one or is a git tree; else of ``beside``."""
+    start = beside.absolute()
+    for folder in (start, *start.parents):
+        if (folder / FOLDER).is_dir() or (folder / ".git").exists():
+            return folder / FOLDER
+    return start / FOLDER
+
+
+def install_schemas(beside: Path) -> list[Path]:
+    """Write the schemas of recipes and profiles to the schema folder; returns their paths. Raises OSError."""
+    folder = schema_folder(beside)
+    folder.mkdir(exist_ok=True)
+    paths = [_path(folder, kind) for kind in KINDS]
+    for kind, path in zip(KINDS, paths, strict=True):
+        text = json.dumps(editor_schema(kind), indent=1) + "\n"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_atomic(path, text)
+    return paths
+
+
+def modeline(file: Path, kind: str) -> str:
+    """The first line of ``file`` by which yaml-language-server finds the schema, relative to the file."""
+    path = os.path.relpath(_path(schema_folder(file.parent), kind), file.absolute().parent)
+    return f"# yaml-language-server: $schema={path}"
+
+
+def _path(folder: Path, kind: str) -> Path:
+    return folder / f"{kind}.schema.json"
