@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,15 @@ def small_recipe(*commands: list[str], nodes: int = 2, **fields: Any) -> dict[st
 class Site:
     """Files and commands of one test on a rig."""
 
-    def __init__(self, rig: Rig, folder: Path, runs: Path | None = None, **slurm: Any) -> None:
+    def __init__(
+        self, rig: Rig, folder: Path, runs: Path | None = None, fields: Mapping[str, Any] | None = None, **slurm: Any
+    ) -> None:
         self.rig = rig
         self.folder = folder
         self.runs = runs or folder / "runs"
         self.profile = folder / "site.yaml"
         data = {"schema": 1, "name": "site", "scheduler": "slurm", "runs": str(self.runs)}
-        self.profile.write_text(json.dumps({**data, "slurm": {"signal_lead": 20, **slurm}}))
+        self.profile.write_text(json.dumps({**data, **(fields or {}), "slurm": {"signal_lead": 20, **slurm}}))
 
     def file(self, recipe: dict[str, Any]) -> Path:
         """Write a recipe."""

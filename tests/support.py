@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-PARTS = ("slurm", "vllm", "aiperf", "ansible", "shells", "editor")
+PARTS = ("slurm", "vllm", "aiperf", "podman", "ansible", "shells", "editor")
 
 
 def required() -> frozenset[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from podman_rig import Podman, make_podman
 from slurm_rig import Rig, make_rig
 
 
@@ -14,6 +15,12 @@ from slurm_rig import Rig, make_rig
 def slurm_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Four nodes, no accounting at all: sacct exits with 1."""
     yield from make_rig(tmp_path_factory, "slurm", "--conf", "KillWait=20")
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """A podman with one small image."""
+    yield from make_podman(tmp_path_factory)
 
 
 @pytest.hookimpl(wrapper=True)

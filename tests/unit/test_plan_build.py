@@ -177,6 +177,14 @@ def test_no_value_of_a_variable_in_a_container_command():
     assert not any("hush" in word for word in argv)
 
 
+def test_a_profile_s_own_limits_stand_in_the_place_of_ours():
+    limits = Container("podman", args=("--ulimit", "nofile=1024:4096"))
+    inside = dataclasses.replace(PLAIN, container=limits, tools={"vllm": Tool(image="the-site's")})
+    process = build_plan(load_recipe(RECIPES / "base.yaml").recipe, inside).processes[0]
+    assert [word for word in process.argv if word == "--ulimit"] == ["--ulimit"]
+    assert "host" not in process.argv[process.argv.index("--ulimit") :]
+
+
 def test_cleanup_removes_the_container_by_its_name():
     plan = plan_of("docker")
     process = plan.process("router")

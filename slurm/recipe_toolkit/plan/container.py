@@ -44,7 +44,9 @@ def housed(process: Process, where: Runner, container: Container, needs: Needs =
     name = Join((RunId(), "-", process.name))
     program, *rest = process.argv
     words: list[Value] = [container.runtime, "run", "--rm", "--init", "--name", name]
-    words += ["--network", "host", "--ipc", "host", *runtime.limits]
+    words += ["--network", "host", "--ipc", "host"]
+    # podman takes `host` alone or not at all, so the profile's own limits stand in the place of ours.
+    words += [] if any(word.startswith("--ulimit") for word in container.args) else runtime.limits
     if needs.gpus:
         # All of them: which are its own is said by CUDA_VISIBLE_DEVICES, whose numbers are the node's.
         words += runtime.gpus
