@@ -90,9 +90,10 @@ class KvTransfer:
 
 @dataclass(frozen=True)
 class Router:
-    """``kind``: ``vllm-router`` or ``none``."""
+    """``kind``: ``vllm-router`` or ``none``. ``version``: whose flags ``args`` are checked against."""
 
     kind: str = "vllm-router"
+    version: str | None = None
     policy: str = "round_robin"
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class Benchmark:
     they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
     (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
     ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers.
-    ``max_concurrency``: how many may be in flight at a rate.
+    ``max_concurrency``: how many may be in flight at a rate. ``version``: whose flags ``args`` are checked against.
     """
 
     client: str
@@ -136,6 +137,7 @@ class Benchmark:
     timeout_s: float = 3600.0
     isl_min: int | None = None
     osl_min: int | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True)

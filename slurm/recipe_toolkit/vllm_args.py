@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -70,6 +72,12 @@ PARALLEL: Mapping[str, str] = {
 _OPEN = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 _HUMAN = re.compile(r"-?[0-9]+(\.[0-9]+)?[kKmMgGtT]?")
 _NEGATIVE = ("no-", "disable-")
+_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (operator.lt, "less than"),
+    "gt": (operator.le, "not more than"),
+    "le": (operator.gt, "more than"),
+    "lt": (operator.ge, "not less than"),
+}
 
 
 @dataclass(frozen=True)
@@ -246,6 +254,10 @@ def _check_scalar(key: str, name: str, value: Any, args: Mapping[str, Any], know
     if message:
         yield ArgProblem(key, f"{message}, and is {_shown(value)}", _type_hint(name, option.get("type"), value))
         return
+    for sign, (beyond, words) in _BOUNDS.items():
+        limit = option.get("limits", {}).get(sign)
+        if limit is not None and beyond(_number(value), limit):
+            yield ArgProblem(key, f"{value} is {words} {limit}", warning=not known.exact)
     allowed = option.get("choices") or known.values.get(name)
     open_ended = _OPEN.get(name)
     if allowed and not _among(str(value), allowed):
@@ -257,6 +269,15 @@ def _check_scalar(key: str, name: str, value: Any, args: Mapping[str, Any], know
                 )
         else:
             yield _no_choice(key, "", str(value), allowed, known)
+
+
+def _number(value: Any) -> float:
+    """The size of a value that has bounds, as vLLM reads it; of no number (``auto``) one that none excludes."""
+    match = _HUMAN.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return math.nan if isinstance(value, str) else float(value)
+    digits = value.rstrip("kKmMgGtT")
+    return float(digits) * (1000 if digits != value else 1)
 
 
 def _among(value: str, allowed: Iterable[str]) -> bool:

@@ -481,9 +481,13 @@ def test_variables(tmp_path: Path, name: str, message: str | None) -> None:
 
 def test_the_value_of_a_secret_is_never_repeated(tmp_path: Path) -> None:
     secret = "hf_" + "Ab1" * 10
-    text = changed(('OMP_NUM_THREADS: "1"', f"MY_VAR: {secret}"), ("round_robin", f"random, args: {{x: {secret}}}"))
+    text = changed(
+        ('OMP_NUM_THREADS: "1"', f"MY_VAR: {secret}"),
+        ("round_robin", f"random, args: {{x: {secret}}}"),
+        ("max-num-seqs: 16", f"max-num-seqs: {secret}"),
+    )
     found = said(tmp_path, text)
-    assert len(found) == 2
+    assert len(found) == 3
     assert all("looks like a secret" in item and secret not in item for item in found)
     assert "`secrets: [MY_VAR]` in the cluster profile" in found[0]
 

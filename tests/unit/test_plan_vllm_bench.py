@@ -135,7 +135,9 @@ def test_its_image_is_the_engines_unless_the_profile_has_another():
 
 @pytest.mark.parametrize("flag", ["base-url", "num_prompts", "--seed", "save-result", "random-range-ratio", "host"])
 def test_flags_that_the_plan_sets_are_refused(flag):
-    sets = [f"benchmarks=[{{client: vllm-bench, isl: 1, osl: 1, concurrency: [1], requests: 1, args: {{{flag}: 3}}}}]"]
+    value = "true" if flag == "save-result" else "3"
+    load = "client: vllm-bench, isl: 1, osl: 1, concurrency: [1], requests: 1"
+    sets = [f"benchmarks=[{{{load}, args: {{{flag}: {value}}}}}]"]
     with pytest.raises(InputError) as caught:
         plan_of("tp2-one-node", *sets)
     (problem,) = caught.value.problems

@@ -54,6 +54,12 @@ VERSION = "0.32.0"
         ("enforce-eager", "yes", "takes no value, and is the string 'yes'", "enforce-eager: true"),
         ("cudagraph-capture-sizes", [1, "2"], "needs an integer, and is the string '2'", None),
         ("cudagraph-capture-sizes", [], "is empty", None),
+        ("max-num-seqs", -5, "-5 is less than 1", None),
+        ("max-model-len", -7, "-7 is less than -1", None),
+        ("max-model-len", "-8k", "-8k is less than -1", None),
+        ("gpu-memory-utilization", 17, "17 is more than 1", None),
+        ("gpu-memory-utilization", 0, "0 is not more than 0", None),
+        ("watermark", 1.0, "1.0 is not less than 1.0", None),
     ],
 )
 def test_mistake(key, value, message, hint):

@@ -85,6 +85,8 @@ def _serving_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
         yield from serving.check_kv_transfer(recipe)
     if trust.every_size and trust.all(("router",)):
         yield from serving.check_router(recipe)
+    if trust.all(("router",)):
+        yield from flags.check_router_flags(recipe)
 
 
 def _benchmark_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
@@ -94,6 +96,8 @@ def _benchmark_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
             yield from benchmarks.check_benchmark(benchmark, at)
             if trust.all(("model",), ("engine", "kind")):
                 yield from benchmarks.check_tokenizer(recipe, benchmark, at)
+            if trust.all(("engine", "version")):
+                yield from flags.check_client_flags(recipe, index)
             if trust.args:
                 yield from benchmarks.check_lengths(recipe, benchmark, at)
     if trust.all(("benchmarks",)):
