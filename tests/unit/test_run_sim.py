@@ -130,3 +130,11 @@ def test_faults_that_only_the_proof_sees(start: Start, prefill: str | None, deco
     run = start(dataclasses.replace(what, engine="sim", proof=dataclasses.replace(what.proof, prompt_words=64)))
     run.wait()
     assert text in run.state["message"]
+
+
+def test_the_proof_fills_the_blocks_that_the_engine_has_settled_on(start: Start) -> None:
+    engine = sim("serve-0", 0)
+    run = start(plan([dataclasses.replace(engine, argv=(*engine.argv, "--block-size", "512"))]))
+    assert run.wait() == {0: 0}
+    (proved,) = run.events("proved")
+    assert proved["prompt_words"] == 512 + 256 + 16

@@ -22,6 +22,7 @@ from recipe_toolkit.results import prometheus
 from recipe_toolkit.run import http
 from recipe_toolkit.run.context import Clock, Context, Target
 from recipe_toolkit.run.http import HttpError
+from recipe_toolkit.run.metrics import scrape
 
 _REQUEST_S = 120.0
 _METRICS_S = 10.0
@@ -55,6 +56,7 @@ _REMOTE_DECODE = {
     "remote_host": None,
     "remote_port": None,
 }
+_CACHE = "vllm:cache_config_info"
 _RETRIED = (408, 425, 429)
 
 log = logging.getLogger("recipe_toolkit.run")
@@ -70,19 +72,20 @@ async def prove(context: Context) -> None:
     Raises DeadlineError with what the last attempts lacked, RunError for an answer that is wrong.
     """
     clock = Clock(context.plan.deadlines.prove)
+    words = await _words(context)
     pairs: list[tuple[Target, Target]] = []
     if context.plan.proof.kind == "kv_transfer":
         pairs = choose_pairs(context.role_targets("prefill"), context.role_targets("decode"))
         compared: set[str] = set()
         for prefill, decode in pairs:
             with _naming_logs(context, prefill.process, decode.process):
-                await _pair(context, clock, prefill, decode)
+                await _pair(context, clock, prefill, decode, words)
                 if decode.instance not in compared:
                     compared.add(decode.instance)
-                    await _compare(context, clock, prefill, decode)
+                    await _compare(context, clock, prefill, decode, words)
     with _naming_logs(context, context.plan.entry):
-        await _entry(context, clock)
-    context.journal.event("proved", pairs=len(pairs))
+        await _entry(context, clock, words)
+    context.journal.event("proved", pairs=len(pairs), prompt_words=words)
 
 
 @contextmanager
@@ -125,6 +128,22 @@ async def _until(context: Context, clock: Clock, what: str, attempt: Any) -> Any
 def fresh_prompt(words: int) -> str:
     """A prompt that no cache holds: random words after a random beginning."""
     return " ".join([f"proof {secrets.token_hex(4)}", *(random.choice(_WORDS) for _ in range(max(1, words)))])
+
+
+async def _words(context: Context) -> int:
+    """Words of a prompt that fills a KV block of every engine, and half of the next.
+
+    The plan goes by the recipe's flags; a hybrid model settles on blocks of thousands of tokens by itself, and
+    says so in ``vllm:cache_config_info`` alone.
+    """
+    sizes = [
+        int(sample.labels["block_size"])
+        for text in (await scrape(context)).values()
+        for sample in prometheus.parse(text, _CACHE)
+        if sample.labels.get("block_size", "").isdigit()
+    ]
+    block = max(sizes, default=0)
+    return max(context.plan.proof.prompt_words, block + block // 2 + 16 if block else 0)
 
 
 async def _complete(
@@ -189,12 +208,12 @@ async def _count(context: Context, processes: Sequence[str], engine: str | None 
     return total
 
 
-async def _pair(context: Context, clock: Clock, prefill: Target, decode: Target) -> None:
+async def _pair(context: Context, clock: Clock, prefill: Target, decode: Target, words: int) -> None:
     what = f"KV from {prefill} to {decode}"
 
     async def attempt() -> None:
         before = await _count(context, [decode.process], decode.engine)
-        await _two_steps(context, clock, prefill, decode, fresh_prompt(context.plan.proof.prompt_words))
+        await _two_steps(context, clock, prefill, decode, fresh_prompt(words))
         await _moved(context, [decode.process], before, decode.engine)
 
     await _until(context, clock, what, attempt)
@@ -248,7 +267,7 @@ async def _moved(context: Context, processes: Sequence[str], before: Count, engi
         await asyncio.sleep(0.1)
 
 
-async def _compare(context: Context, clock: Clock, prefill: Target, decode: Target) -> None:
+async def _compare(context: Context, clock: Clock, prefill: Target, decode: Target, words: int) -> None:
     """The decode's answers over moved KV against the prefill instance's own, at temperature 0.
 
     Rounding may make two right engines differ (other TP sizes, other batch), so one difference is
@@ -257,7 +276,7 @@ async def _compare(context: Context, clock: Clock, prefill: Target, decode: Targ
     """
     seen: list[tuple[str, str]] = []
     for _ in range(_TRIES):
-        prompt = fresh_prompt(context.plan.proof.prompt_words)
+        prompt = fresh_prompt(words)
 
         async def attempt(prompt: str = prompt) -> tuple[str, str]:
             over = await _two_steps(context, clock, prefill, decode, prompt)
@@ -279,7 +298,7 @@ async def _compare(context: Context, clock: Clock, prefill: Target, decode: Targ
         )
 
 
-async def _entry(context: Context, clock: Clock) -> None:
+async def _entry(context: Context, clock: Clock, words: int) -> None:
     """One generation the way clients come; with disaggregation, one whose KV moved."""
     plan = context.plan
     url = context.base_url(plan.entry)
@@ -288,7 +307,7 @@ async def _entry(context: Context, clock: Clock) -> None:
 
     async def attempt() -> str:
         before = await _count(context, processes)
-        answer = await _complete(context, clock, url, {}, fresh_prompt(plan.proof.prompt_words))
+        answer = await _complete(context, clock, url, {}, fresh_prompt(words))
         text = _text(answer)
         if not text:
             raise NotYet(f"{plan.entry} answered nothing: {str(answer)[:300]}")
