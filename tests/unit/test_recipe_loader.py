@@ -509,7 +509,9 @@ def test_sets_that_are_refused(tmp_path: Path, assignment: str, message: str | N
 def test_shipped_recipes_are_good_and_run_again_from_what_they_resolve_to(tmp_path: Path, path: Path) -> None:
     loaded = load_recipe(path)
     again = load_recipe(write(tmp_path, lock=dump_yaml(loaded.data)))
-    assert loaded.warnings == ()
+    # Of a build between releases, or a fork, there is no list; what it knows beyond the nearest is told too.
+    unlisted = ("engine.version", "engine.args.attention-backend")
+    assert [item.render() for item in loaded.warnings if item.field not in unlisted] == []
     assert again.recipe == loaded.recipe
     assert again.data == loaded.data
     assert "extends" not in loaded.data

@@ -37,3 +37,9 @@ def test_a_field_without_a_description_would_be_seen():
     for page in ("recipe.md", "profile.md"):
         rows = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("| ")]
         assert [row for row in rows if row.split(" | ")[-1].strip(" |") == ""] == []
+
+
+def test_the_table_of_recipes_is_fresh():
+    script = ROOT / "scripts" / "make-recipe-table"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
