@@ -123,12 +123,15 @@ def test_what_changed_since_the_manifest_is_told(run: RunDir, tmp_path: Path) ->
     run.attempt(0).agent_log(0).write_text("hello\nand goodbye\n")  # grew, as logs do
     run.report.write_text("a page")
     assert list(verify(run)) == []
+    with run.recipe_lock.open("a") as file:
+        file.write("model: {}\n")
     run.results.write_text("{}")
     (run.bench("isl64-osl16-c1") / "profile_export_aiperf.json").unlink()
     run.events.write_text("x" * run.events.stat().st_size)
     found = gather(run, tmp_path / "copy")
     assert {(item.path, item.what) for item in found.differences or ()} == {
         ("results.json", "changed"),
+        ("recipe.lock.yaml", "changed"),
         ("bench/isl64-osl16-c1/profile_export_aiperf.json", "missing"),
         ("events.jsonl", "changed"),
     }

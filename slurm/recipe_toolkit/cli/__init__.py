@@ -21,6 +21,7 @@ VERBS = {
     "collect": ("results", "Gather a run's results and artifacts, with a manifest."),
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("schema", "Print a JSON Schema, for editors."),
+    "compare": ("compare", "Put the results of runs side by side."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".

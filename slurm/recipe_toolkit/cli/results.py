@@ -62,7 +62,7 @@ def _collect(found: RunDir, output: str | None) -> int:
     target = Path(output).expanduser() if output else Path(f"{found.id}.tar.gz")
     extra: dict[str, str] = {}
     try:
-        report = _material(found)
+        report = material_of(found)
         if not found.report.is_file():
             extra["report.html"] = _page(report, found.report)
         if report.results["state"] in ("pending", "running"):
@@ -125,7 +125,7 @@ def report_command(
         raise click.UsageError("-o takes the page of one run")
     folders = roots(runs, cluster)
     opened = [open_run(name, folders) for name in names]
-    found = [_material(item.run) for item in opened]
+    found = [material_of(item.run) for item in opened]
     for index, report in enumerate(found):
         if as_json:
             click.echo(json.dumps(report.results, ensure_ascii=False, allow_nan=False))
@@ -139,7 +139,7 @@ def report_command(
     return 0
 
 
-def _material(run: RunDir) -> Material:
+def material_of(run: RunDir) -> Material:
     """The run's results with the state that the scheduler and the run agree on."""
     from recipe_toolkit.report.material import material
     from recipe_toolkit.submit.state import run_state

@@ -47,13 +47,14 @@ def render_page(
         _section("Files", _files(files, base)),
     ]
     body = join([_top(results), el("main", *sections), _footer(results)])
-    return f"<!doctype html>\n{_document(results, body)}\n"
-
-
-def _document(results: Mapping[str, Any], body: Markup) -> Markup:
-    css = Markup(package_files("recipe_toolkit.report").joinpath("page.css").read_text(encoding="utf-8"))
     mark = "rehearsal: " if results["rehearsal"] else "simulated: " if results["simulated"] else ""
-    return el(
+    return document(f"{mark}{results['recipe']}, {results['run']}", body)
+
+
+def document(title: str, body: Markup) -> str:
+    """A whole page that fetches nothing and runs nothing."""
+    css = Markup(package_files("recipe_toolkit.report").joinpath("page.css").read_text(encoding="utf-8"))
+    page = el(
         "html",
         el(
             "head",
@@ -66,12 +67,13 @@ def _document(results: Mapping[str, Any], body: Markup) -> Markup:
                 http_equiv="Content-Security-Policy",
                 content="default-src 'none'; style-src 'unsafe-inline'; img-src data:",
             ),
-            el("title", f"{mark}{results['recipe']}, {results['run']}"),
+            el("title", title),
             el("style", css),
         ),
         el("body", body),
         lang="en",
     )
+    return f"<!doctype html>\n{page}\n"
 
 
 def _section(title: str, content: Markup | None) -> Markup | None:

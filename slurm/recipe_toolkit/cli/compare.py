@@ -1,0 +1,112 @@
+"""``recipe compare``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recipe_toolkit.cli import completing
+from recipe_toolkit.cli.opening import open_run
+from recipe_toolkit.cli.runs import where_options
+from recipe_toolkit.errors import RecipeError
+from recipe_toolkit.submit.find import roots
+
+if TYPE_CHECKING:
+    from recipe_toolkit.report.compare import Comparison
+    from recipe_toolkit.report.metrics import Metric
+    from recipe_toolkit.report.side import Side
+
+MOST = 26
+
+
+@click.command("compare")
+@click.argument("names", metavar="RUN RUN...", nargs=-1, required=True, shell_complete=completing.runs)
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with every metric.")
+@click.option("--html", metavar="FILE", type=click.Path(), help="Also write a page.")
+@click.option("--metric", "wanted", metavar="NAME", multiple=True, help="Only this one, as ttft_ms.p90; repeatable.")
+@click.option(
+    "--fail-if-worse",
+    "limit",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0),
+    help="Exit with 1 if a figure is worse than the first run's by more.",
+)
+def compare_command(
+    names: tuple[str, ...],
+    runs: str | None,
+    cluster: str | None,
+    as_json: bool,
+    html: str | None,
+    wanted: tuple[str, ...],
+    limit: float | None,
+) -> int:
+    """Put the results of two or more RUNs side by side; each is held against the first.
+
+    RUN is also an archive of `recipe collect` or a results.json. What differs in their conditions comes
+    first. Invalid points are named and their figures left out; rehearsals and simulated runs are not
+    compared with measurements.
+
+    Exit codes: 0 compared, whatever the differences; 1 refused, nothing could be compared, or (with
+    --fail-if-worse) a figure is worse, or a valid point of the first run is invalid or missing.
+    """
+    from recipe_toolkit.report import compare_text
+    from recipe_toolkit.report.compare import compare, to_json, worse
+    from recipe_toolkit.report.metrics import METRICS
+    from recipe_toolkit.report.side import conditions
+
+    if not 2 <= len(names) <= MOST:
+        raise click.UsageError(f"2 to {MOST} runs can be compared, not {len(names)}")
+    metrics = _metrics(wanted) or (METRICS if as_json else [metric for metric in METRICS if metric.shown])
+    folders = roots(runs, cluster)
+    sides = [_side(name, folders) for name in names]
+    found = compare([side.results for side in sides], *conditions(sides), metrics)
+    if as_json:
+        click.echo(json.dumps(to_json(found), ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(compare_text.render(found), nl=False)
+    if html is not None:
+        _write(found, Path(html).expanduser())
+    losses = [] if limit is None else worse(found, limit)
+    for loss in losses:
+        click.echo(f"worse: {loss.label}: {loss.point}: {loss.what}", err=True)
+    if not found.compared:
+        click.echo("nothing could be compared: no valid point of the first run has its like in another", err=True)
+    return 1 if losses or not found.compared else 0
+
+
+def _metrics(wanted: Sequence[str]) -> list[Metric]:
+    from recipe_toolkit.faults import did_you_mean
+    from recipe_toolkit.report.metrics import BY_NAME
+
+    for name in wanted:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME) or f"one of {', '.join(BY_NAME)}"
+            raise click.BadParameter(f"no metric {name!r}: {hint}", param_hint="--metric")
+    return [BY_NAME[name] for name in dict.fromkeys(wanted)]
+
+
+def _side(name: str, folders: Sequence[Path]) -> Side:
+    from recipe_toolkit.cli.results import material_of
+    from recipe_toolkit.report.side import side_of_results, side_of_run
+
+    path = Path(name).expanduser()
+    if name.endswith(".json") and path.is_file():
+        return side_of_results(path)
+    run = open_run(name, folders).run
+    return side_of_run(run, material_of(run).results)
+
+
+def _write(found: Comparison, target: Path) -> None:
+    from recipe_toolkit.report.compare_page import render_page
+    from recipe_toolkit.rundir import write_atomic
+
+    try:
+        write_atomic(target, render_page(found))
+    except OSError as error:
+        raise RecipeError(f"cannot write the page {target}: {error.strerror or error}") from error
+    click.echo(f"page: {target}", err=True)

@@ -1,0 +1,77 @@
+"""The figures of a point that can be compared, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a point.
+
+    ``path``: where it stands in the point, dotted; its name for scripts too. ``lower``: whether less is
+    better. ``shown``: whether tables have it unasked. ``whole``: of the whole deployment, so that it says
+    nothing where the deployments differ in size; ``per_gpu``: over a number of GPUs or slots; ``tokens``:
+    made of counted tokens.
+    """
+
+    path: str
+    title: str
+    unit: str
+    lower: bool = False
+    shown: bool = True
+    whole: bool = False
+    per_gpu: bool = False
+    tokens: bool = False
+
+    def of(self, point: Mapping[str, Any]) -> float | None:
+        """The figure; None where it was not measured."""
+        value: Any = point
+        for key in self.path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
+
+    @property
+    def better(self) -> str:
+        """``lower`` or ``higher``."""
+        return "lower" if self.lower else "higher"
+
+
+def _latencies() -> list[Metric]:
+    found = []
+    for name, title, shown in (
+        ("ttft_ms", "TTFT", ("mean", "p99")),
+        ("tpot_ms", "TPOT", ("mean", "p99")),
+        ("itl_ms", "ITL", ()),
+        ("e2e_ms", "E2E", ("mean",)),
+    ):
+        for key in ("mean", "p50", "p90", "p99"):
+            tokens = name == "tpot_ms"
+            found.append(Metric(f"{name}.{key}", f"{title} {key}", "ms", True, key in shown, tokens=tokens))
+    return found
+
+
+METRICS: tuple[Metric, ...] = (
+    *_latencies(),
+    Metric("output_tps_per_user.from_median_tpot", "output per user (1000 / median TPOT)", "tok/s", tokens=True),
+    Metric(
+        "output_tps_per_user.mean_of_inverse_tpot",
+        "output per user (mean of 1 / TPOT)",
+        "tok/s",
+        shown=False,
+        tokens=True,
+    ),
+    Metric("requests_per_s", "requests", "req/s", shown=False, whole=True),
+    Metric("input_tps", "input", "tok/s", shown=False, whole=True, tokens=True),
+    Metric("output_tps", "output", "tok/s", whole=True, tokens=True),
+    Metric("total_tps", "total", "tok/s", shown=False, whole=True, tokens=True),
+    Metric("output_tps_per_gpu.working", "output per working GPU", "tok/s", per_gpu=True, tokens=True),
+    Metric("total_tps_per_gpu.working", "total per working GPU", "tok/s", per_gpu=True, tokens=True),
+    Metric("output_tps_per_gpu.allocated", "output per allocated GPU", "tok/s", False, False, False, True, True),
+    Metric("total_tps_per_gpu.allocated", "total per allocated GPU", "tok/s", False, False, False, True, True),
+    Metric("goodput_rps", "goodput", "req/s", whole=True),
+    Metric("good_request_ratio", "good requests", "share", shown=False),
+)
+BY_NAME = {metric.path: metric for metric in METRICS}
