@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests" / "data" / "recipes"
 SHIPPED = sorted(path for path in (ROOT / "recipes").glob("*/*.yaml") if path.parent.name != "clusters")
 CASES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
-PROGRAMS = ("aiperf", "vllm", "vllm-router")
+PROGRAMS = ("aiperf", "vllm", "vllm-router", "docker", "podman", "enroot", "apptainer", "srun", "squeue", "scancel")
 
 
 def profile(name: str) -> Cluster:
@@ -46,6 +46,8 @@ def bindings(plan: Plan, run_folder: str = "/runs/2026-01-02T03-04-05-test-abcd"
             programs={name: f"/usr/bin/{name}" for name in PROGRAMS},
             package="/opt/toolkit/recipe_toolkit",
             user="1000:100",
+            folder=f"{run_folder}/attempts/0/nodes/{node.index:02d}",
+            paths=frozenset({"/dev/infiniband"} if node.index == 0 else ()),
         )
         for node in plan.nodes
     )

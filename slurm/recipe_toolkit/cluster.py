@@ -43,11 +43,20 @@ class Tool:
 
 @dataclass(frozen=True)
 class Container:
-    """``runtime``: ``none``, ``docker`` or ``podman``. ``mounts``: ``HOST:CONTAINER[:ro]``."""
+    """How images are run. ``mounts``: ``HOST:CONTAINER[:ro]``.
+
+    ``runtime``: ``none``, ``docker``, ``podman``, ``enroot``, ``apptainer`` or ``pyxis``. ``args``: of the
+    runtime's command that starts a program; ``global_args``: before that command. ``images``: what the
+    runtime is given in place of an image that a recipe names (a file, or another reference). ``cache``:
+    folder of the files that images are fetched into.
+    """
 
     runtime: str = "none"
     mounts: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    global_args: tuple[str, ...] = ()
+    images: Mapping[str, str] = field(default_factory=dict)
+    cache: str | None = None
 
 
 @dataclass(frozen=True)

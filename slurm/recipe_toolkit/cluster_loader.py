@@ -113,6 +113,12 @@ def _expand(data: dict[str, Any], folder: Path) -> Iterator[Fault]:
     if "python" in data:
         places.append((("python",), data, "python", "/" in data["python"]))
     places += [(("pythonpath", i), data["pythonpath"], i, True) for i in range(len(data.get("pythonpath", ())))]
+    container = data.get("container", {})
+    if "cache" in container:
+        places.append((("container", "cache"), container, "cache", True))
+    images = container.get("images", {})
+    # What is no path is a reference, in which nothing is expanded.
+    places += [(("container", "images", name), images, name, True) for name in images if images[name][0] in "/~$."]
     models = data.get("models", {})
     places += [(("models", alias), models, alias, True) for alias in models if not models[alias].startswith("hf:")]
     for name, tool in data.get("tools", {}).items():
@@ -166,7 +172,7 @@ def _build(data: dict[str, Any]) -> Cluster:
     slurm: dict[str, Any] = dict(data.get("slurm", {}))
     max_time, signal_lead = slurm.pop("max_time", None), slurm.pop("signal_lead", Slurm.signal_lead_s)
     container: dict[str, Any] = {
-        key: item if key == "runtime" else tuple(item) for key, item in data.get("container", {}).items()
+        key: tuple(item) if isinstance(item, list) else item for key, item in data.get("container", {}).items()
     }
     slurm |= {key: tuple(slurm[key]) for key in ("setup", "srun_args") if key in slurm}
     return Cluster(

@@ -23,6 +23,7 @@ from recipe_toolkit.plan.values import (
     JobId,
     Join,
     Json,
+    NodeFolder,
     PackagePath,
     Port,
     Program,
@@ -30,6 +31,7 @@ from recipe_toolkit.plan.values import (
     RunId,
     RunPath,
     User,
+    WhereThere,
     decode,
     encode,
     resolve,
@@ -189,7 +191,7 @@ def test_cleanup_removes_the_container_by_its_name():
     plan = plan_of("docker")
     process = plan.process("router")
     bound = [resolve(word, bindings(plan), 0) for word in process.cleanup]
-    assert bound == ["docker", "rm", "--force", "--volumes", "2026-01-02T03-04-05-test-abcd-router"]
+    assert bound == ["/usr/bin/docker", "rm", "--force", "--volumes", "2026-01-02T03-04-05-test-abcd-router"]
     argv = bind_process(process, bindings(plan)).argv
     assert argv[argv.index("--name") + 1] == bound[-1]
     assert plan_of("tp2-one-node").processes[0].cleanup == ()
@@ -218,7 +220,9 @@ REFERENCES = [
     Host(2),
     JobId(),
     User(),
+    NodeFolder(),
     ImagePart(),
+    WhereThere("/dev/infiniband", ("--device", RunPath("x"))),
     Join((RunPath(""), ":", Address(0))),
     Json({"a": [Port("a", "http"), {"b": RunPath("kv")}], "n": 1, "t": True}),
 ]

@@ -17,7 +17,7 @@ from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.draw import draw
 from recipe_toolkit.plan.model import plan_from_json
-from recipe_toolkit.plan.values import PackagePath, Python
+from recipe_toolkit.plan.values import PackagePath, Program, Python
 from recipe_toolkit.recipe_loader import load_recipe
 from recipe_toolkit.sim import options
 from recipe_toolkit.sim.flags import layout, parse
@@ -36,14 +36,14 @@ def words(process):
 @pytest.mark.parametrize("name", REAL)
 def test_only_the_heads_of_the_engines_differ(name):
     real, rehearsal = plan_of(name), plan_of(name, rehearse=True)
-    parts = {key: getattr(real, key) for key in ("engine", "rehearsal", "processes", "benchmarks")}
+    parts = {key: getattr(real, key) for key in ("engine", "rehearsal", "processes", "benchmarks", "images")}
     assert dataclasses.replace(rehearsal, **parts) == real
     assert (rehearsal.engine, rehearsal.rehearsal) == ("sim", True)
     for one, other in zip(real.processes, rehearsal.processes, strict=True):
         if one.role == "router":
             assert other == one
             continue
-        outside = {"argv": one.argv, "env": one.env, "cleanup": one.cleanup, "inspect": one.inspect}
+        outside = {"argv": one.argv, "env": one.env, "cleanup": one.cleanup, "inspect": one.inspect, "image": one.image}
         assert dataclasses.replace(other, **outside) == one
         assert other.cleanup == other.inspect == ()
         assert other.argv[:3] == HEAD
@@ -155,6 +155,6 @@ def test_no_flag_of_a_recipe_is_refused(name):
 def test_vllms_own_client_stays_where_vllm_is():
     client = "benchmarks=[{client: vllm-bench, isl: 8, osl: 8, concurrency: [1], requests: 1}]"
     plan = plan_of("docker", client, rehearse=True)
-    assert plan.benchmarks[0].process.argv[0] == "docker"
+    assert plan.benchmarks[0].process.argv[0] == Program("docker")
     assert "vllm/vllm-openai@sha256:0000" in plan.benchmarks[0].process.argv
     assert all("vllm/vllm-openai@sha256:0000" not in process.argv for process in plan.processes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.faults import Fault, FieldPath, shown
+from recipe_toolkit.feasibility import containers
 from recipe_toolkit.feasibility.serving import path_fault, word_fault
 from recipe_toolkit.feasibility.variables import check_env
 
@@ -50,12 +51,7 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         # Other things than GPUs are asked for by gres too.
         if name in _DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
             yield Fault(("slurm", "directives", name), f"is set by {_DIRECTIVES[name]}", "leave it out here", key=True)
-    if cluster.container.runtime == "none":
-        for name, tool in cluster.tools.items():
-            if tool.image is not None:
-                yield Fault(
-                    ("tools", name, "image"), "an image, and no container.runtime to run it", "docker or podman"
-                )
+    yield from containers.check_profile(cluster)
 
 
 def _check_models(cluster: Cluster) -> Iterator[Fault]:

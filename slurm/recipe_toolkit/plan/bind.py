@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recipe_toolkit.plan.model import Process
-from recipe_toolkit.plan.values import Bindings, Value, resolve
+from recipe_toolkit.plan.values import Bindings, resolve, resolve_words
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,11 @@ def bind_process(process: Process, bindings: Bindings) -> BoundProcess:
     Raises KeyError or IndexError if the bindings lack what the plan refers to.
     """
     held = bindings.ports.get(process.name, {})
-
-    def words(values: Sequence[Value]) -> list[str]:
-        return [resolve(value, bindings, process.node) for value in values]
-
     return BoundProcess(
         name=process.name,
-        argv=words(process.argv),
+        argv=resolve_words(process.argv, bindings, process.node),
         env={key: resolve(value, bindings, process.node) for key, value in process.env.items()},
         ports={name: list(range(held[name], held[name] + size)) for name, size in process.ports.items()},
-        cleanup=words(process.cleanup),
-        inspect=words(process.inspect),
+        cleanup=resolve_words(process.cleanup, bindings, process.node),
+        inspect=resolve_words(process.inspect, bindings, process.node),
     )

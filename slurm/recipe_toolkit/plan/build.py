@@ -10,7 +10,7 @@ from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.plan import client, flags, setup, sim, vllm
 from recipe_toolkit.plan import router as routing
-from recipe_toolkit.plan.container import housed
+from recipe_toolkit.plan.container import housed, images
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
 from recipe_toolkit.plan.rehearsal import rehearsed
 from recipe_toolkit.plan.topology import Placed, Placement, place
@@ -47,6 +47,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
             raise InputError([Problem("recipe", 0, 0, "router.kind", message, "kind: vllm-router")])
         processes.append(routing.router(recipe, cluster, engines))
     entry = processes[-1] if len(processes) > len(engines) else next(item for item in engines if item.api)
+    points = tuple(client.points(recipe, cluster, entry))
     return Plan(
         name=recipe.name,
         engine=recipe.engine.kind,
@@ -59,7 +60,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         nodes=placement.nodes,
         instances=tuple(instances),
         processes=tuple(processes),
-        benchmarks=tuple(client.points(recipe, cluster, entry)),
+        benchmarks=points,
         entry=entry.name,
         proof=_proof(recipe),
         deadlines=Deadlines(**{key.removesuffix("_s"): value for key, value in vars(recipe.deadlines).items()}),
@@ -68,6 +69,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         published=tuple(_said(item) for item in recipe.published),
         interface=cluster.interface,
         rehearsal=rehearse,
+        images=images(cluster.container, [*processes, *(point.process for point in points)]),
         setup=setup.steps(recipe),
     )
 
@@ -82,7 +84,9 @@ def _engine(
     else:
         process = replace(process, argv=(where.head, *process.argv[1:]))
         needs = vllm.needs(recipe, cluster, placement)
-    return housed(setup.prepared(process) if prepared else process, where, cluster.container, needs)
+    if prepared:
+        process, needs = setup.prepared(process), replace(needs, root=True)
+    return housed(process, where, cluster.container, needs)
 
 
 def _site_problems(recipe: Recipe, cluster: Cluster, placement: Placement) -> Iterator[Problem]:

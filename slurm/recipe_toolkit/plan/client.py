@@ -135,7 +135,9 @@ def _process(
         secrets=cluster.secrets,
         may_exit=True,
     )
-    return housed(process, program, cluster.container, Needs([text.where] if text.local else []))
+    return housed(
+        process, program, cluster.container, Needs([text.where] if text.local else [], folder=RunPath(artifacts(point)))
+    )
 
 
 def _count(fixed: int | None, per_concurrency: int | None, concurrency: int | None) -> int | None:

@@ -49,7 +49,7 @@ class Process:
     ending with 0 is no failure (clients). ``cleanup``: the command that removes what may outlive it
     (its container), safe to repeat; empty where nothing can. ``inspect``: the command that prints, one
     a line, the pids that the container runtime started elsewhere than below the program; empty where
-    the program itself is what runs.
+    the program itself is what runs. ``image``: the container image that it runs in.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Process:
     may_exit: bool = False
     cleanup: tuple[Value, ...] = ()
     inspect: tuple[Value, ...] = ()
+    image: str | None = None
 
 
 @dataclass(frozen=True)

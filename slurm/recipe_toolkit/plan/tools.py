@@ -12,10 +12,14 @@ from recipe_toolkit.plan.values import Program, Value
 
 @dataclass(frozen=True)
 class Runner:
-    """The first word of a command, and the image in which it runs (None: on the node itself)."""
+    """The first word of a command, and the image in which it runs (None: on the node itself).
+
+    ``field``: where that image is named, as FILE:FIELD.
+    """
 
     head: Value
     image: str | None = None
+    field: str = ""
 
 
 def runner(cluster: Cluster, name: str, image: str | None = None, program: str | None = None) -> Runner:
@@ -32,13 +36,11 @@ def runner(cluster: Cluster, name: str, image: str | None = None, program: str |
     inside = cluster.container.runtime != "none"
     wanted = image if inside and image else tool.image if tool else None
     if wanted:
+        at = f"profile {cluster.name}"
         if not inside:
             message = "an image needs a container runtime, and the profile has none"
-            problem = Problem(
-                f"profile {cluster.name}", 0, 0, f"tools.{name}.image", message, "container: {runtime: docker}"
-            )
-            raise InputError([problem])
-        return Runner(program, wanted)
+            raise InputError([Problem(at, 0, 0, f"tools.{name}.image", message, "container: {runtime: docker}")])
+        return Runner(program, wanted, "recipe:engine.image" if wanted is image else f"{at}:tools.{name}.image")
     if tool and tool.path:
         return Runner(tool.path)
     if tool and tool.venv:

@@ -7,7 +7,7 @@ resolved when the agents meet. References are data, never text in braces, becaus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -92,6 +92,19 @@ class User:
 
 
 @dataclass(frozen=True)
+class NodeFolder:
+    """The folder of the process's own node, in the run folder: the working directory of what is no client."""
+
+
+@dataclass(frozen=True)
+class WhereThere:
+    """Words of a command that stand only where the process's own node has ``path`` (a device)."""
+
+    path: str
+    words: tuple["Value", ...]
+
+
+@dataclass(frozen=True)
 class ImagePart:
     """The temporary file, beside an image's own, that the image is fetched into; means nothing elsewhere."""
 
@@ -123,7 +136,9 @@ Ref = Union[
     Host,
     JobId,
     User,
+    NodeFolder,
     ImagePart,
+    WhereThere,
     Join,
     Json,
 ]
@@ -141,6 +156,7 @@ _SIMPLE: dict[str, type] = {
     "host": Host,
     "job_id": JobId,
     "user": User,
+    "node_folder": NodeFolder,
     "image_part": ImagePart,
 }
 _NAMES = {cls: name for name, cls in _SIMPLE.items()}
@@ -151,7 +167,8 @@ class NodeBinding:
     """What one agent said of its node when it joined.
 
     ``package``: folder of the installed package. ``host``: the node's name for the scheduler, where that
-    is not ``name``. ``user``: the agent's ``UID:GID``.
+    is not ``name``. ``user``: the agent's ``UID:GID``. ``folder``: the node's own, in the run folder.
+    ``paths``: those of the plan's :class:`WhereThere` that it has.
     """
 
     name: str
@@ -163,6 +180,8 @@ class NodeBinding:
     package: str = ""
     host: str = ""
     user: str = ""
+    folder: str = ""
+    paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -182,6 +201,17 @@ class Bindings:
 def url(process: str, node: int, port: str = "http") -> Join:
     """``http://ADDRESS:PORT`` of a process on ``node``."""
     return Join(("http://", Address(node), ":", Port(process, port)))
+
+
+def resolve_words(values: Iterable[Value], bindings: Bindings, node: int) -> list[str]:
+    """The strings of a command in a process on ``node``. Raises as :func:`resolve`."""
+    found: list[str] = []
+    for value in values:
+        if not isinstance(value, WhereThere):
+            found.append(resolve(value, bindings, node))
+        elif value.path in bindings.nodes[node].paths:
+            found += resolve_words(value.words, bindings, node)
+    return found
 
 
 def resolve(value: Value, bindings: Bindings, node: int) -> str:
@@ -222,6 +252,7 @@ _RESOLVED: Mapping[type, Callable[[Any, Bindings, int], str]] = {
     Host: lambda value, bindings, _: bindings.nodes[value.node].host or bindings.nodes[value.node].name,
     JobId: lambda _, bindings, __: _said(bindings.job_id, "the job's id"),
     User: lambda _, bindings, node: _said(bindings.nodes[node].user, f"the user of node {node}"),
+    NodeFolder: lambda _, bindings, node: _said(bindings.nodes[node].folder, f"the folder of node {node}"),
     ImagePart: lambda _, bindings, __: _said(bindings.image_part, "the file that an image is fetched into"),
 }
 
@@ -246,6 +277,8 @@ def encode(value: Any) -> Any:
         return {"$json": encode(value.document)}
     if isinstance(value, Devices):
         return {"$devices": {"node": value.node, "slots": list(value.slots)}}
+    if isinstance(value, WhereThere):
+        return {"$where_there": {"path": value.path, "words": [encode(word) for word in value.words]}}
     if type(value) in _NAMES:
         return {f"${_NAMES[type(value)]}": dict(vars(value))}
     if isinstance(value, Mapping):
@@ -269,6 +302,8 @@ def decode(data: Any) -> Any:
             return Json(decode(body))
         if key == "$devices":
             return Devices(body["node"], tuple(body["slots"]))
+        if key == "$where_there":
+            return WhereThere(body["path"], tuple(decode(word) for word in body["words"]))
         if key.startswith("$") and key[1:] in _SIMPLE:
             return _SIMPLE[key[1:]](**body)
     return {key: decode(item) for key, item in data.items()}
@@ -282,6 +317,7 @@ _SHOWN: dict[type, str] = {
     Host: "<name of node {0.node}>",
     JobId: "<job id>",
     User: "<uid:gid>",
+    NodeFolder: "<folder of the node>",
     ImagePart: "<temporary file>",
     Python: "<python>",
     Program: "{0.name}",
@@ -303,6 +339,8 @@ def show(value: Value) -> str:
         return f"<gpus {','.join(map(str, value.slots))}>"
     if isinstance(value, RunPath):
         return f"<run>/{value.path}".rstrip("/")
+    if isinstance(value, WhereThere):
+        return f"<where {value.path} is: {' '.join(map(show, value.words))}>"
     return _SHOWN[type(value)].format(value)
 
 

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,12 +152,8 @@ class Agent:
             problems.append(error.render())
         located = facts.programs(self._plan, self._where.index)
         found["programs"] = located
-        missing = [name for name, path in located.items() if path is None]
-        if missing:
-            problems.append(
-                f"node {self._where.index} ({found['host']}) has no {' and no '.join(missing)}, neither beside "
-                f"{sys.executable} nor on PATH\nhint: install it there, or name its venv under tools in the profile"
-            )
+        found["paths"] = facts.paths(self._plan, self._where.index)
+        problems += facts.missing_programs(self._where, located)
         write_json(self._attempt.facts(self._where.index), found)
         seed = f"{self._run.id}/{self._where.attempt}/{self._where.index}"
         self._ports = PortBook(str(found["address"]), seed)

@@ -32,7 +32,7 @@ async def bind(context: Context) -> None:
     if problems:
         raise RunError("bind: " + "\n".join(problems))
     ports = await reserve(context, plan.processes)
-    nodes = tuple(_node(found[node.index]) for node in plan.nodes)
+    nodes = tuple(_node(context, node.index, found[node.index]) for node in plan.nodes)
     context.bindings = Bindings(str(context.run.root), nodes, ports, context.where.job_id)
     rebind(context, [*plan.processes, *(point.process for point in plan.benchmarks)])
 
@@ -63,7 +63,7 @@ def _direct(env: dict[str, str], bindings: Bindings) -> dict[str, str]:
     return {key: f"{env[key]},{addresses}" if env.get(key) else addresses for key in environment.NO_PROXY}
 
 
-def _node(found: dict[str, Any]) -> NodeBinding:
+def _node(context: Context, index: int, found: dict[str, Any]) -> NodeBinding:
     return NodeBinding(
         name=found["host"],
         address=found["address"],
@@ -74,6 +74,8 @@ def _node(found: dict[str, Any]) -> NodeBinding:
         package=found["toolkit_path"],
         host=found["node_name"],
         user=found["user"],
+        folder=str(context.attempt.node(index)),
+        paths=frozenset(path for path, there in found["paths"].items() if there),
     )
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from recipe_toolkit.errors import RunError
 
 NO_PROXY = ("NO_PROXY", "no_proxy")
+# srun finds its cluster by it, and no program takes it for a sign of a task.
+_INHERITED = ("SLURM_CONF",)
 _NOT_INHERITED = ("SLURM_", "SLURMD_", "SBATCH_", "SUBMITIT_", "PMI_", "PMIX_", "PMI2_")
 _SIOCGIFCONF = 0x8912
 _SIOCGIFADDR = 0x8915
@@ -70,7 +72,7 @@ def child_environment(base: Mapping[str, str], given: Mapping[str, str], unset: 
     vLLM and MPI libraries that find ``SLURM_*`` or ``PMI*`` believe that they are tasks of the job.
     Exceptions from a proxy add up.
     """
-    left = {key: value for key, value in base.items() if not key.startswith(_NOT_INHERITED)}
+    left = {key: value for key, value in base.items() if key in _INHERITED or not key.startswith(_NOT_INHERITED)}
     if left.get("CUDA_VISIBLE_DEVICES") == "":
         # submitit's local executor sets it so; programs would take it as "no GPU".
         del left["CUDA_VISIBLE_DEVICES"]

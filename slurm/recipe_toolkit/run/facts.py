@@ -16,10 +16,18 @@ from typing import Any
 import recipe_toolkit
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan, Process
-from recipe_toolkit.plan.values import Join, Json, Program
+from recipe_toolkit.plan.values import Join, Json, Program, WhereThere
 from recipe_toolkit.run.environment import Place, addresses, hostname
 
 _SMI = "nvidia-smi"
+# How a runtime comes onto a node that lacks it.
+_RUNTIMES = {
+    "docker": "install Docker (docker-ce, or Debian's docker.io), and let the user reach its daemon",
+    "podman": "install podman",
+    "enroot": "install enroot and enroot+caps (github.com/NVIDIA/enroot/releases)",
+    "apptainer": "install apptainer (apptainer.org, or EPEL)",
+    "srun": "install Slurm's commands (slurm-client), which pyxis extends",
+}
 _SMI_S = 60.0  # the first call on an idle node without persistence loads the driver
 
 
@@ -31,24 +39,68 @@ def on_node(plan: Plan, node: int) -> list[Process]:
 
 def programs(plan: Plan, node: int) -> dict[str, str | None]:
     """Where each program that the node's processes need is; None if it is nowhere."""
-    names: set[str] = set()
-    for process in on_node(plan, node):
-        names.update(_programs([*process.argv, *process.cleanup, *process.inspect, *process.env.values()]))
-    return {name: _locate(name) for name in sorted(names)}
+    found = [item for process in on_node(plan, node) for item in _of_process(process)]
+    found += _references([[item.present, item.fetch, item.identify] for item in plan.images if node in item.nodes])
+    return {name: _locate(name) for name in sorted({item.name for item in found if isinstance(item, Program)})}
 
 
-def _programs(value: Any) -> Iterator[str]:
-    if isinstance(value, Program):
-        yield value.name
-    elif isinstance(value, Join):
-        yield from _programs(value.parts)
+def paths(plan: Plan, node: int) -> dict[str, bool]:
+    """Whether the node has each path on which words of its commands depend."""
+    found = [item for process in on_node(plan, node) for item in _of_process(process)]
+    return {path: Path(path).exists() for path in sorted({item.path for item in found if isinstance(item, WhereThere)})}
+
+
+def missing_programs(where: Place, found: Mapping[str, str | None]) -> Iterator[str]:
+    """What a node lacks of the programs that it needs (name to path), and what to do about it."""
+    node = f"node {where.index} ({hostname()})"
+    runtimes = [name for name, path in found.items() if path is None and name in _RUNTIMES]
+    for name in runtimes:
+        yield (
+            f"{node} has no {name}, neither beside {sys.executable} nor on PATH\n"
+            f"hint: {_RUNTIMES[name]}; or choose another in the profile: container: {{runtime: …}}"
+        )
+    others = [name for name, path in found.items() if path is None and name not in runtimes]
+    if others:
+        yield (
+            f"{node} has no {' and no '.join(others)}, neither beside {sys.executable} nor on PATH\n"
+            "hint: install it there, or name its venv under tools in the profile"
+        )
+    srun = found.get("srun")
+    if srun and "--container-image" not in _output([srun, "--help"]):
+        yield (
+            f"{node} has no pyxis: its srun knows no --container-image\n"
+            "hint: install pyxis there (spank_pyxis.so, named in plugstack.conf); or choose another runtime in the "
+            "profile: container: {runtime: …}"
+        )
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _references(value: Any) -> Iterator[Any]:
+    """The value, and every value inside it."""
+    yield value
+    inner: Any = ()
+    if isinstance(value, Join):
+        inner = value.parts
+    elif isinstance(value, WhereThere):
+        inner = value.words
     elif isinstance(value, Json):
-        yield from _programs(value.document)
+        inner = [value.document]
     elif isinstance(value, Mapping):
-        yield from _programs(list(value.values()))
+        inner = value.values()
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _programs(item)
+        inner = value
+    for item in inner:
+        yield from _references(item)
+
+
+def _of_process(process: Process) -> Iterator[Any]:
+    return _references([process.argv, process.cleanup, process.inspect, process.env])
 
 
 def _locate(name: str) -> str | None:

@@ -1,0 +1,55 @@
+"""What docker and podman have in common: options of ``run``, ``inspect``, ``image`` and ``pull``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from recipe_toolkit.cluster import Container
+from recipe_toolkit.plan.container.inside import INFINIBAND, Inside
+from recipe_toolkit.plan.container.store import Place, pinned
+from recipe_toolkit.plan.model import Image, Process
+from recipe_toolkit.plan.values import Program, Value, WhereThere
+
+_DIGEST = "{{if .RepoDigests}}{{index .RepoDigests 0}}{{else}}{{.Id}}{{end}}"
+
+
+def housed(inside: Inside, own: Sequence[Value], gpus: Sequence[Value], remove: Sequence[Value]) -> Process:
+    """The process in a container. ``own``: options of one engine. ``remove``: succeeds on a container that is gone."""
+    engine = _engine(inside.container)
+    words = [*engine, "run", "--rm", "--init", "--name", inside.name]
+    words += ["--network", "host", "--ipc", "host", *own, "--workdir", inside.folder]
+    if inside.needs.gpus:
+        # All of them: which are its own is said by CUDA_VISIBLE_DEVICES, whose numbers are the node's.
+        words += gpus
+    if inside.needs.fabric:
+        # Whether a node has RDMA is known there alone: either engine refuses to start without the device.
+        words += [WhereThere(INFINIBAND, ("--device", INFINIBAND)), "--cap-add", "IPC_LOCK"]
+    for mount in inside.mounts():
+        words += ["--volume", mount.text()]
+    for variable in inside.variables:
+        words += ["--env", variable]
+    words += [*inside.container.args, "--entrypoint", inside.program, pinned(inside.place.reference), *inside.rest]
+    return replace(
+        inside.process,
+        argv=tuple(words),
+        cleanup=(*engine, *remove, inside.name),
+        inspect=(*engine, "inspect", "--format", "{{.State.Pid}}", inside.name),
+    )
+
+
+def image(container: Container, place: Place, nodes: tuple[int, ...]) -> Image:
+    """The image in the engine's store."""
+    engine, reference = _engine(container), pinned(place.reference)
+    return Image(
+        reference=place.reference,
+        nodes=nodes,
+        present=(*engine, "image", "inspect", "--format", "{{.Id}}", reference),
+        fetch=(*engine, "pull", "--quiet", reference),
+        identify=(*engine, "image", "inspect", "--format", _DIGEST, reference),
+        remedy=f"`{container.runtime} pull {reference}` or `{container.runtime} load` on the node",
+    )
+
+
+def _engine(container: Container) -> list[Value]:
+    return [Program(container.runtime), *container.global_args]

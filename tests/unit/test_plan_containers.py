@@ -1,0 +1,195 @@
+"""Each container runtime's commands: whole, and what holds for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from plankit import RECIPES, bindings
+from recipe_toolkit.cluster import Cluster, Container, Tool
+from recipe_toolkit.errors import InputError
+from recipe_toolkit.plan.bind import bind_process
+from recipe_toolkit.plan.build import build_plan
+from recipe_toolkit.plan.container.enroot import uri
+from recipe_toolkit.plan.container.store import pinned
+from recipe_toolkit.plan.model import Plan, plan_from_json
+from recipe_toolkit.plan.values import resolve_words
+from recipe_toolkit.recipe_loader import load_recipe
+
+SCHEMA = json.loads((files("recipe_toolkit") / "schemas" / "plan.json").read_text(encoding="utf-8"))
+RUNTIMES = ["docker", "podman", "enroot", "apptainer", "pyxis"]
+IMAGE = "vllm/vllm-openai:v0.32.0@sha256:0000"
+SETS = (
+    f"engine.image={IMAGE}",
+    "benchmarks=[{client: aiperf, isl: 64, osl: 8, concurrency: [2], requests: 4},"
+    " {client: command, name: e, command: [lm-eval]}]",
+)
+CPU = ("resources={gpu: CPU, gpus_per_node: 1, device: cpu}", "roles={serve: {instances: 1, parallel: {tp: 1}}}")
+
+
+def site(runtime: str, **fields: object) -> Cluster:
+    container = Container(
+        runtime,
+        mounts=("/shared/cache:/root/.cache", "/data/x:/data:ro"),
+        images={"mirror/aiperf:1": "/images/aiperf.sif" if runtime == "apptainer" else "/images/aiperf.sqsh"}
+        if runtime in ("enroot", "apptainer", "pyxis")
+        else {"mirror/aiperf:1": "registry.site:5000/aiperf:1"},
+        cache="/shared/images" if runtime in ("enroot", "apptainer", "pyxis") else None,
+    )
+    given = {
+        "name": "any",
+        "scheduler": "slurm",
+        "runs": "/runs",
+        "models": {"moe": "/shared/models/moe"},
+        "tools": {
+            "vllm-router": Tool(image="router:1"),
+            "aiperf": Tool(image="mirror/aiperf:1"),
+            "lm-eval": Tool(image="evals:1"),
+        },
+        "container": container,
+        "env": {"UCX_TLS": "site's own"},
+        "secrets": ("HF_TOKEN",),
+    }
+    return Cluster(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def plan(runtime: str, *sets: str, recipe: str = "pd-over-nodes", **fields: object) -> Plan:
+    return build_plan(load_recipe(RECIPES / f"{recipe}.yaml", [*SETS, *sets]).recipe, site(runtime, **fields))
+
+
+def everything(what: Plan) -> list:
+    return [*what.processes, *(point.process for point in what.benchmarks)]
+
+
+def lines(what: Plan) -> str:
+    found, text = bindings(what), []
+    for process in everything(what):
+        bound = bind_process(process, found)
+        text += [f"{bound.name} on node {process.node} in {process.image}"]
+        text += [f"  {key}={value}" for key, value in bound.env.items()]
+        text += [f"  {word}" for word in bound.argv]
+        text += [f"  pids: {shlex.join(bound.inspect)}"] if bound.inspect else []
+        text += [f"  afterwards: {shlex.join(bound.cleanup)}"] if bound.cleanup else []
+    bound_image = dataclasses.replace(found, image_part="<part>")
+    for image in what.images:
+        text += [f"{image.reference} on nodes {list(image.nodes)}, file {image.file}"]
+        for kind in ("present", "fetch", "identify"):
+            words = resolve_words(getattr(image, kind), bound_image, 0)
+            text += [f"  {kind}: {shlex.join(words)}"] if words else []
+        text += [f"  else {image.remedy}"]
+    return "\n".join(text) + "\n"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("shape", ["gpu", "cpu"])
+def test_whole_commands(runtime, shape, golden):
+    """Prefill and decode over two nodes each, the first of which alone has RDMA; and one engine on CPU."""
+    made = plan(runtime) if shape == "gpu" else plan(runtime, *CPU, recipe="base")
+    jsonschema.validate(json.loads(json.dumps(made.to_json())), SCHEMA)
+    assert plan_from_json(json.loads(json.dumps(made.to_json()))) == made
+    golden(f"plan/containers/{runtime}-{shape}.txt", lines(made))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_no_value_of_a_variable_in_a_command(runtime):
+    """Neither of the plan nor of the site; and each is handed on by its name."""
+    made = plan(runtime, "engine.env={SECRETIVE: hush}", "roles.decode.env={OTHER: quiet}")
+    found = bindings(made)
+    for process in everything(made):
+        bound = bind_process(process, found)
+        words = [*bound.argv, *bound.cleanup, *bound.inspect]
+        assert not any(text in word for word in words for text in ("hush", "quiet", "site's own", "HF_TOKEN="))
+        names = ",".join(bound.argv).replace("=", ",").split(",")
+        assert {*process.env, *process.secrets} - {
+            "ENROOT_MOUNT_HOME",
+            "NVIDIA_VISIBLE_DEVICES",
+            "NVIDIA_DRIVER_CAPABILITIES",
+        } <= set(names)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_arguments_of_a_site_come_after_ours(runtime):
+    own = Container(runtime, args=("--own", "x"), cache="/c" if runtime not in ("docker", "podman") else None)
+    argv = bind_process((made := plan(runtime, container=own)).processes[0], bindings(made)).argv
+    at = argv.index("--own")
+    assert argv[at + 1] == "x"
+    assert not [word for word in argv[at + 2 : argv.index("vllm")] if word.startswith("--") and word != "--entrypoint"]
+
+
+@pytest.mark.parametrize("runtime", ["docker", "podman", "apptainer"])
+def test_global_arguments_come_before_every_command(runtime):
+    made = plan(
+        runtime, container=Container(runtime, global_args=("--debug",), cache="/c" if runtime == "apptainer" else None)
+    )
+    found = dataclasses.replace(bindings(made), image_part="x")
+    commands = [bind_process(process, found).argv for process in everything(made)]
+    commands += [resolve_words(image.fetch, found, 0) for image in made.images]
+    for command in commands:
+        assert command[command.index(f"/usr/bin/{runtime}") + 1] == "--debug"
+
+
+def test_rdma_is_asked_for_where_a_node_has_it():
+    """docker and podman refuse to start with a device that is not there."""
+    made = plan("docker")
+    found = bindings(made)
+    with_device = {process.node for process in made.processes if "/dev/infiniband" in bind_process(process, found).argv}
+    assert with_device == {0}
+    assert any(process.node > 0 and "IPC_LOCK" in process.argv for process in made.processes)
+
+
+@pytest.mark.parametrize("runtime", ["enroot", "apptainer", "pyxis"])
+def test_a_reference_needs_a_file(runtime):
+    with pytest.raises(InputError) as caught:
+        plan(runtime, container=Container(runtime))
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.field) == ("recipe", "engine.image")
+    assert f"{runtime} starts from a file, and the profile has none for {IMAGE}" in problem.message
+    assert "cache: DIR" in problem.hint
+
+
+def test_a_file_is_no_reference():
+    with pytest.raises(InputError, match="is a file, and docker takes the names of images"):
+        plan("docker", container=Container("docker", images={IMAGE: "/images/x.sqsh"}))
+
+
+def test_a_model_that_cannot_be_mounted():
+    with pytest.raises(InputError, match="holds a space, and enroot cannot mount that"):
+        plan("enroot", 'model.path="/models/my moe"')
+
+
+def test_setup_steps_are_root_of_the_container():
+    step = 'setup=[{name: fix, run: "true"}]'
+    for runtime, option in (("docker", "--user"), ("apptainer", "--fakeroot")):
+        without, prepared = plan(runtime), plan(runtime, step)
+        assert (option in without.processes[0].argv) != (option in prepared.processes[0].argv)
+        client = prepared.benchmarks[0].process.argv
+        assert (option in client) == (runtime == "docker")
+
+
+def test_a_home_of_the_site():
+    argv = plan("docker", env={"HOME": "/data/home"}).processes[0].argv
+    assert "HOME=/root" not in argv
+    assert argv[argv.index("HOME") - 1] == "--env"
+    mounted = Container("docker", mounts=("/shared/homes/x:/root",))
+    assert "--tmpfs" not in plan("docker", container=mounted).processes[0].argv
+
+
+@pytest.mark.parametrize(
+    ("reference", "plain", "source"),
+    [
+        ("a", "a", "docker://a"),
+        ("a/b:1", "a/b:1", "docker://a/b:1"),
+        ("a/b:1@sha256:0", "a/b@sha256:0", "docker://a/b@sha256:0"),
+        ("nvcr.io/nvidia/vllm:1", "nvcr.io/nvidia/vllm:1", "docker://nvcr.io#nvidia/vllm:1"),
+        ("localhost:5000/x@sha256:0", "localhost:5000/x@sha256:0", "docker://localhost:5000#x@sha256:0"),
+        ("localhost/x:1", "localhost/x:1", "docker://localhost#x:1"),
+    ],
+)
+def test_references(reference, plain, source):
+    assert pinned(reference) == plain
+    assert uri(reference) == source
