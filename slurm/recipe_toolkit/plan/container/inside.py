@@ -11,7 +11,8 @@ from recipe_toolkit.plan.model import Image, Process
 from recipe_toolkit.plan.values import Join, NodeFolder, PackagePath, RunId, RunPath, Value
 
 HOME = "/root"
-INFINIBAND = "/dev/infiniband"
+# What RDMA needs, and NVLink between nodes (CUDA's IMEX channels).
+FABRIC = ("/dev/infiniband", "/dev/nvidia-caps-imex-channels")
 # The agent adds to them the addresses of the run's nodes.
 _NO_PROXY = ("NO_PROXY", "no_proxy")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recipe_toolkit.cluster import Container
-from recipe_toolkit.plan.container.inside import INFINIBAND, Inside
+from recipe_toolkit.plan.container.inside import FABRIC, Inside
 from recipe_toolkit.plan.container.store import Place, pinned
 from recipe_toolkit.plan.model import Image, Process
 from recipe_toolkit.plan.values import Program, Value, WhereThere
@@ -23,8 +23,9 @@ def housed(inside: Inside, own: Sequence[Value], gpus: Sequence[Value], remove: 
         # All of them: which are its own is said by CUDA_VISIBLE_DEVICES, whose numbers are the node's.
         words += gpus
     if inside.needs.fabric:
-        # Whether a node has RDMA is known there alone: either engine refuses to start without the device.
-        words += [WhereThere(INFINIBAND, ("--device", INFINIBAND)), "--cap-add", "IPC_LOCK"]
+        # What a node has is known there alone: either engine refuses to start with a device that is not there.
+        words += [WhereThere(device, ("--device", device)) for device in FABRIC]
+        words += ["--cap-add", "IPC_LOCK"]
     for mount in inside.mounts():
         words += ["--volume", mount.text()]
     for variable in inside.variables:
