@@ -249,10 +249,11 @@ def test_fields_that_differ():
     two = {"a": {"b": 1.0, "c": 1, "d.e": None}, "l": [2, 1], "n": [{"name": "y", "v": 3}, {"name": "z"}]}
     assert changes([one, two]) == [
         Change("a.c", (True, 1)),
-        Change("l", ([1, 2], [2, 1])),
-        Change("n.x.v", (1, ABSENT)),
-        Change("n.y.v", (2, 3)),
         Change('a."d.e"', (ABSENT, None)),
+        Change("l", ([1, 2], [2, 1])),
+        Change("n.x", ({"v": 1}, ABSENT)),
+        Change("n.y.v", (2, 3)),
+        Change("n.z", (ABSENT, {})),
     ]
 
 

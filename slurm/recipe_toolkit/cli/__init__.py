@@ -12,6 +12,7 @@ import sys
 VERBS = {
     "validate": ("validate", "Check recipes; every error of every file at once."),
     "plan": ("plan", "Show what would run where, offline."),
+    "diff": ("diff", "Show what differs between recipes or runs, field by field."),
     "submit": ("submit", "Write the run folder and submit the job."),
     "list": ("runs", "List the runs of a profile."),
     "status": ("runs", "Show the state of a run and of each of its processes."),

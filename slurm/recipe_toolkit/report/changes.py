@@ -41,41 +41,43 @@ class Change:
 def changes(documents: Sequence[Any]) -> list[Change]:
     """The fields that differ, in the order in which the documents name them.
 
-    Mappings are compared key by key, and lists of mappings that have a ``name`` each by name; other
-    values, other lists too, as they are.
+    Mappings are compared key by key. Lists of mappings that have a ``name`` each are compared by name: an
+    item that some document lacks is one change. Other values, other lists too, are compared as they are.
     """
-    flat = [dict(_leaves(document, ())) for document in documents]
-    fields = dict.fromkeys(path for leaves in flat for path in leaves)
-    found = []
-    for path in fields:
-        values = tuple(leaves.get(path, ABSENT) for leaves in flat)
-        if any(_differ(values[0], value) for value in values[1:]) and not all(map(_empty, values)):
-            found.append(Change(dotted(path), values))
-    return found
+    return list(_walk((), tuple(documents)))
+
+
+def _walk(path: tuple[str, ...], values: tuple[Any, ...]) -> Iterator[Change]:
+    there = [value for value in values if value is not ABSENT]
+    if all(isinstance(value, Mapping) for value in there):
+        for key in dict.fromkeys(key for value in there for key in value):
+            yield from _walk((*path, str(key)), tuple(_at(value, key) for value in values))
+    elif all(_named(value) is not None for value in there):
+        items = [_named(value) for value in values]
+        for name in dict.fromkeys(name for item in items for name in item or ()):
+            found = tuple(_at(item, name) for item in items)
+            yield from [Change(dotted((*path, name)), found)] if ABSENT in found else _walk((*path, name), found)
+    elif any(_differ(values[0], value) for value in values[1:]) and not all(map(_empty, values)):
+        yield Change(dotted(path), values)
+
+
+def _at(holder: Any, key: str) -> Any:
+    return holder.get(key, ABSENT) if isinstance(holder, Mapping) else ABSENT
+
+
+def _named(data: Any) -> dict[str, Any] | None:
+    """The items of a list by their names, where each is a mapping with a name of its own."""
+    if not isinstance(data, (list, tuple)) or not data or not all(isinstance(item, Mapping) for item in data):
+        return None
+    names = [item.get("name") for item in data]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        return None
+    return {str(item["name"]): {key: value for key, value in item.items() if key != "name"} for item in data}
 
 
 def _empty(value: Any) -> bool:
     """An empty mapping says no more than none."""
     return value is ABSENT or value in ({}, [])
-
-
-def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(data, Mapping) and data:
-        for key, value in data.items():
-            yield from _leaves(value, (*path, str(key)))
-    elif (names := _names(data)) is not None:
-        for name, item in zip(names, data, strict=True):
-            yield from _leaves({key: value for key, value in item.items() if key != "name"}, (*path, name))
-    else:
-        yield path, data
-
-
-def _names(data: Any) -> list[str] | None:
-    """The names of a list's items, where each has one of its own."""
-    if not isinstance(data, (list, tuple)) or not data or not all(isinstance(item, Mapping) for item in data):
-        return None
-    names = [item.get("name") for item in data]
-    return names if all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else None
 
 
 def _differ(first: Any, second: Any) -> bool:

@@ -38,7 +38,7 @@ def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
     ``state``: what is known of the run's state and nodes, else what the results say. Raises
     RecipeError if the plan or the results cannot be read.
     """
-    plan = _plan(run)
+    plan = read_plan(run)
     points: tuple[PointResult, ...] = ()
     versions: Mapping[str, str] = {}
     images: Mapping[str, str | None] = {}
@@ -96,7 +96,8 @@ def read_results(path: Path) -> Results:
         raise RecipeError(f"{path}: cannot be read: {error!r}") from error
 
 
-def _plan(run: RunDir) -> Plan:
+def read_plan(run: RunDir) -> Plan:
+    """The plan of a run. Raises RecipeError, naming each field that is not as the schema says."""
     if not run.plan.exists():
         raise RecipeError(f"{run.root}: holds no plan.json, so nothing can be reported")
     data = _document(run.plan, "plan")

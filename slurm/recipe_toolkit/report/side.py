@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.document import read_document
-from recipe_toolkit.errors import InputError
+from recipe_toolkit.errors import InputError, RecipeError
 from recipe_toolkit.report import text
 from recipe_toolkit.report.changes import Change, changes
 from recipe_toolkit.report.material import read_results
@@ -71,6 +71,18 @@ def read_facts(run: RunDir) -> tuple[Mapping[str, Any], ...] | None:
         if isinstance(data, dict):
             found.append(data)
     return tuple(found) or None
+
+
+def conditions_of_run(run: RunDir) -> dict[str, Any]:
+    """What a run's folder says of it beyond its recipe: profile, nodes, versions; what it lacks is left out."""
+    found: dict[str, Any] = {"profile": _yaml(run.cluster_lock), "node": summary(read_facts(run))}
+    try:
+        results = read_results(run.results).to_json()
+    except RecipeError:
+        results = {}
+    for key in ("versions", "images", "rehearsal"):
+        found[key] = results.get(key)
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def conditions(sides: Sequence[Side]) -> tuple[list[Change], list[str]]:
