@@ -13,6 +13,7 @@ import pytest
 
 from slurm_site import LONG, QUICK, small_recipe
 from submit_support import wait_until
+from terminal import Terminal
 
 RECIPE = Path(sys.executable).with_name("recipe")
 
@@ -95,6 +96,62 @@ def test_the_terminals_ctrl_c_and_its_end_do_not_reach_the_run(local):
     assert local.recipe("wait", "last").returncode == 103
     assert "it had ended already" in local.recipe("cancel", "last").stdout
     wait_until(lambda: not session(job["pid"]), what="an end of the controller")
+
+
+@pytest.mark.parametrize("verb", ["submit", "wait"])
+@pytest.mark.parametrize("presses", [1, 2, 5])
+def test_a_second_ctrl_c_cancels(local, verb, presses):
+    (local.recipe.folder / "tiny.yaml").write_text(json.dumps(small_recipe(LONG)))
+    if verb == "wait":
+        local(small_recipe(LONG))
+    words = ["submit", "tiny.yaml", "-c", "local", "--follow"] if verb == "submit" else ["wait", "last", "--follow"]
+    terminal = Terminal([str(RECIPE), *words], cwd=local.recipe.folder, env=os.environ, deadline_s=60)
+    terminal.expect("process started: process bench-c0")
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again within 3 s cancels it")
+    terminal.expect("come back: recipe wait --follow")
+    terminal.expect("end it: +recipe cancel .*\n")  # a further Ctrl-C throws away what is not read yet
+    for _ in range(presses - 1):
+        terminal.type("\x03")
+    assert terminal.code() == 130
+    text = terminal.text.replace("^C", "")  # the terminal's echo
+    terminal.close()
+    assert "Traceback" not in text
+    assert ("cancelled: " in text) == (presses > 1)
+    if presses > 1:
+        assert local.recipe("wait", "last", "--timeout", "1m").returncode == 103
+    else:
+        assert json.loads(local.recipe("status", "last", "--json").stdout)["state"] == "running"
+        assert local.recipe("cancel", "last").returncode == 0
+
+
+def test_an_interrupted_wait_hands_a_script_the_state(local):
+    run = local(small_recipe(LONG))
+    process = subprocess.Popen(
+        [RECIPE, "wait", "last", "--json"], cwd=local.recipe.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        wait_until(lambda: started(run, "bench-c0"), 60)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out)["state"] == "running"
+    assert local.recipe("cancel", "last").returncode == 0
+
+
+def test_several_runs_one_at_a_time(local):
+    for name in ("a", "b", "c"):
+        (local.recipe.folder / f"{name}.yaml").write_text(json.dumps(small_recipe(QUICK, name=f"small-{name}")))
+    done = local.recipe("submit", "a.yaml", "b.yaml", "c.yaml", "-c", "local", "--at-once", "1", "--wait", timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folders = sorted((local.recipe.folder / "runs").iterdir())
+    assert [folder.name.split("-")[-2] for folder in folders] == ["a", "b", "c"]
+    times = []
+    for folder in folders:
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        times += [event["t"] for event in events if event["event"] in ("run_started", "run_ended")]
+    assert times == sorted(times)
+    assert len(times) == 6
 
 
 def test_the_submitting_command_holds_no_pipe_open(local):

@@ -77,11 +77,11 @@ def test_a_job_that_sbatch_refuses(slurm_rig, tmp_path):
 
 
 def test_cancelled_in_the_queue(slurm_rig, tmp_path):
-    site = Site(slurm_rig, tmp_path, directives={"hold": True})
-    run = site.start(small_recipe())
+    site = Site(slurm_rig, tmp_path)
+    run = site.start(small_recipe(), "--hold")
     state = json.loads(site.recipe("status", run.id, "--json").stdout)
     assert (state["state"], state["job_state"]) == ("pending", "PENDING")
-    assert "it is held" in state["message"]
+    assert f"it is held; `scontrol release {run.job_id}` lets it go" in state["message"]
     done = site.recipe("cancel", run.id)
     assert done.returncode == 0, done.stderr
     assert f"{run.id}: cancelled" in done.stdout

@@ -1,54 +1,77 @@
-"""Waiting for a run in front of a person or a script."""
+"""Waiting for runs in front of a person or a script."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from pathlib import Path
+from collections.abc import Iterable
 
 import click
 
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.events import EventReader, render_event
 from recipe_toolkit.submit.state import RunState
-from recipe_toolkit.submit.wait import wait_for
+from recipe_toolkit.submit.wait import Waiter
 
 
-def await_run(run: RunDir, timeout_s: float | None, *, follow: bool, as_json: bool) -> int:
-    """Wait for the run's end and print its state; returns the exit code of ``recipe wait``."""
-    events = EventReader(run)
-    shown: list[str] = []
+class Follower:
+    """Waits for runs and prints their states as they end, and with ``follow`` what happens on the way.
 
-    def tick(state: RunState) -> None:
-        if not follow:
+    ``several``: each line says of which run it is.
+    """
+
+    def __init__(self, timeout_s: float | None, *, follow: bool, as_json: bool, several: bool = False) -> None:
+        self._follow = follow
+        self._as_json = as_json
+        self._several = several
+        self._waiter = Waiter(timeout_s=timeout_s, tick=self._tick)
+        self._events: dict[str, EventReader] = {}
+        self._shown: dict[str, str] = {}
+        self._codes: dict[str, int | None] = {}  # in the order in which the runs were added
+
+    def has_ended(self, run: RunDir) -> bool:
+        """Whether the run's end has been seen."""
+        return self._codes.get(str(run.root)) is not None
+
+    def add(self, run: RunDir) -> None:
+        """Wait for this run too."""
+        self._events[str(run.root)] = EventReader(run)
+        self._codes[str(run.root)] = None
+        self._waiter.add(run)
+
+    def next_end(self) -> None:
+        """Wait for the end of one of the runs and print its state."""
+        state = self._waiter.next_end()
+        self._codes[state.folder] = state.exit_code
+        if self._as_json:
+            click.echo(json.dumps(state.to_json()))
+        else:
+            click.echo(summary(state), err=not state.final)
+
+    def wait(self, runs: Iterable[RunDir], at_once: int | None = None) -> int:
+        """Wait for all runs, taking the next of them while fewer than ``at_once`` go on; the exit code.
+
+        It is that of ``recipe wait``: of several runs, the first in their order that is not 0.
+        """
+        for run in runs:
+            self.add(run)
+            while at_once is not None and len(self._waiter) >= at_once:
+                self.next_end()
+        while len(self._waiter):
+            self.next_end()
+        return next((code for code in self._codes.values() if code), 0)
+
+    def _tick(self, run: RunDir, state: RunState) -> None:
+        if not self._follow:
             return
+        key = str(run.root)
         # Waiting in the queue writes no events.
         line = summary(state)
-        if state.state == "pending" and shown[-1:] != [line]:
-            shown.append(line)
+        if state.state == "pending" and self._shown.get(key) != line:
+            self._shown[key] = line
             click.echo(line, err=True)
-        for event in events.new():
-            click.echo(render_event(event), err=True)
-
-    try:
-        state = wait_for(run, timeout_s, tick)
-    except KeyboardInterrupt:
-        return say_detached(run)
-    if as_json:
-        click.echo(json.dumps(state.to_json()))
-    else:
-        click.echo(summary(state), err=not state.final)
-    return state.exit_code
-
-
-def say_detached(run: RunDir) -> int:
-    """Tell how to come back to a run that goes on; returns the exit code of an interruption."""
-    word = shlex.quote(run.id if run.root.parent == Path("runs").absolute() else str(run.root))
-    click.echo(
-        f"\ndetached: the run goes on\n  come back: recipe wait --follow {word}\n  end it:    recipe cancel {word}",
-        err=True,
-    )
-    return 130
+        mark = f"{run.id[-4:]} " if self._several else ""
+        for event in self._events[key].new():
+            click.echo(mark + render_event(event), err=True)
 
 
 def summary(state: RunState) -> str:

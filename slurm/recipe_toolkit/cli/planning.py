@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster
-from recipe_toolkit.errors import InputError
+from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
@@ -19,6 +19,7 @@ from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
 class Planned:
     """A plan and what it was made from."""
 
+    file: Path
     recipe: LoadedRecipe
     cluster: LoadedCluster
     plan: Plan
@@ -29,12 +30,38 @@ def plan_files(file: Path, cluster: str | None, sets: Sequence[str], *, rehearse
 
     Raises InputError with every problem, each with its line.
     """
-    recipe, site = load_recipe(file, sets), load_cluster(cluster)
-    for warning in (*recipe.warnings, *site.warnings):
+    site = load_cluster(cluster)
+    _warn(site.warnings)
+    return _plan(file, site, sets, rehearse)
+
+
+def plan_all(files: Sequence[Path], cluster: str | None, sets: Sequence[str], *, rehearse: bool) -> list[Planned]:
+    """:func:`plan_files` for several recipes. Raises InputError with the problems of all."""
+    site = load_cluster(cluster)
+    _warn(site.warnings)
+    planned: list[Planned] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            planned.append(_plan(file, site, sets, rehearse))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return planned
+
+
+def _warn(warnings: Sequence[Problem]) -> None:
+    for warning in warnings:
         click.echo(warning.render(), err=True)
+
+
+def _plan(file: Path, site: LoadedCluster, sets: Sequence[str], rehearse: bool) -> Planned:
+    recipe = load_recipe(file, sets)
+    _warn(recipe.warnings)
     try:
         plan = build_plan(recipe.recipe, site.cluster, rehearse=rehearse)
     except InputError as error:
         # The planner knows fields; where they stand is known to the loader.
         raise InputError([recipe.place(item) if item.file == "recipe" else item for item in error.problems]) from error
-    return Planned(recipe, site, plan)
+    return Planned(file, recipe, site, plan)

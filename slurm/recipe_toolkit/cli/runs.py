@@ -14,7 +14,7 @@ import click
 from recipe_toolkit.cli import completing
 from recipe_toolkit.errors import UnknownRun
 from recipe_toolkit.rundir import RunDir
-from recipe_toolkit.submit.find import all_runs, find_run, roots
+from recipe_toolkit.submit.find import all_runs, find_run, find_runs, roots
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 UNKNOWN = 102
@@ -38,6 +38,7 @@ def where_options(command: Command) -> Command:
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 run_argument = click.argument("run", metavar="RUN", shell_complete=completing.runs)
+runs_argument = click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
 
 
 @click.command("list")
@@ -211,20 +212,22 @@ class _Ended:
 
 
 @click.command("wait")
-@run_argument
+@runs_argument
 @where_options
 @as_json_option
 @click.option("--timeout", metavar="DURATION", help="Give up after 90, 30m or 1h30m, with exit code 101.")
 @click.option("--follow", is_flag=True, help="Print what happens.")
 def wait_command(
-    run: str, runs: str | None, cluster: str | None, as_json: bool, timeout: str | None, follow: bool
+    names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, timeout: str | None, follow: bool
 ) -> int:
-    """Wait until RUN has ended.
+    """Wait until each RUN has ended.
 
     Exit codes: 0 done, 100 failed, 101 not finished in time, 102 lost or unknown, 103 cancelled,
-    104 done with invalid results, 105 ended by its time limit, 106 preempted, 130 interrupted.
+    104 done with invalid results, 105 ended by its time limit, 106 preempted, 130 interrupted; of several
+    runs the first in their order that is not 0. Ctrl-C leaves the runs alone; a second one cancels them.
     """
-    from recipe_toolkit.cli.following import await_run
+    from recipe_toolkit.cli.following import Follower
+    from recipe_toolkit.cli.interrupts import Presses, detach
     from recipe_toolkit.durations import parse_duration
 
     limit = None
@@ -234,29 +237,34 @@ def wait_command(
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--timeout") from error
     try:
-        found = find_run(run, roots(runs, cluster))
+        found = find_runs(names, roots(runs, cluster))
     except UnknownRun as error:
         error.exit_code = UNKNOWN
         raise
-    return await_run(found, limit, follow=follow, as_json=as_json)
+    follower = Follower(limit, follow=follow, as_json=as_json, several=len(found) > 1)
+    with Presses() as presses:
+        try:
+            return follower.wait(found)
+        except KeyboardInterrupt:
+            return detach(presses, [run for run in found if not follower.has_ended(run)], [], as_json=as_json)
 
 
 @click.command("cancel")
-@run_argument
+@runs_argument
 @where_options
 @as_json_option
-def cancel_command(run: str, runs: str | None, cluster: str | None, as_json: bool) -> int:
-    """Cancel RUN and wait for its end, for less than a minute; safe to repeat."""
+def cancel_command(names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool) -> int:
+    """Cancel each RUN and wait for its end, for less than a minute; safe to repeat."""
     from recipe_toolkit.cli.following import summary
     from recipe_toolkit.submit.cancel import cancel
 
-    state, asked = cancel(find_run(run, roots(runs, cluster)))
-    if as_json:
-        click.echo(json.dumps(state.to_json()))
-    elif not asked:
-        click.echo(f"{summary(state)}\nit had ended already")
-    elif state.final:
-        click.echo(summary(state))
-    else:
-        click.echo(f"{summary(state)}\nasked to end, but it has not yet: the scheduler will kill it")
+    for state, asked in cancel(find_runs(names, roots(runs, cluster))):
+        if as_json:
+            click.echo(json.dumps(state.to_json()))
+        elif not asked:
+            click.echo(f"{summary(state)}\nit had ended already")
+        elif state.final:
+            click.echo(summary(state))
+        else:
+            click.echo(f"{summary(state)}\nasked to end, but it has not yet: the scheduler will kill it")
     return 0

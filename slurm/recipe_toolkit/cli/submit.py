@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from recipe_toolkit.cli import completing
 
+if TYPE_CHECKING:
+    from recipe_toolkit.cli.interrupts import Presses
+    from recipe_toolkit.cli.planning import Planned
+    from recipe_toolkit.rundir import RunDir
+    from recipe_toolkit.submit import Submitted
+    from recipe_toolkit.submit.dependency import Queueing
+
 
 @click.command("submit")
-@click.argument("file", type=click.Path(readable=False, path_type=Path), shell_complete=completing.recipe_files)
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(readable=False, path_type=Path),
+    shell_complete=completing.recipe_files,
+)
 @click.option(
     "-c",
     "--cluster",
@@ -22,47 +38,158 @@ from recipe_toolkit.cli import completing
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
 @click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm.")
+@click.option("--at-once", type=click.IntRange(min=1), metavar="N", help="Of several runs, at most N at a time.")
+@click.option(
+    "-d", "--dependency", metavar="SPEC", help="Start after other jobs: sbatch's, with run ids in place of job ids."
+)
+@click.option("--hold", is_flag=True, help="Submit held: `scontrol release` lets it start.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code says how the run ended.")
 @click.option("--follow", is_flag=True, help="Wait, and print what happens.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run.")
 def submit_command(
-    file: Path,
+    files: tuple[Path, ...],
     cluster: str | None,
     sets: tuple[str, ...],
     rehearse: bool,
     dry_run: bool,
+    at_once: int | None,
+    dependency: str | None,
+    hold: bool,
     wait: bool,
     follow: bool,
     as_json: bool,
 ) -> int:
-    """Write the run folder of recipe FILE and submit its job.
+    """Write the run folder of each recipe FILE and submit its job; nothing is submitted if one is refused.
 
-    Prints the run's id. With --wait or --follow the exit code is that of `recipe wait`. Ctrl-C leaves the
-    run alone and says how to come back to it.
+    Prints the runs' ids. With --wait or --follow the exit code is that of `recipe wait`. Ctrl-C leaves the
+    runs alone and says how to come back to them; a second one cancels them.
     """
-    from recipe_toolkit.cli.following import await_run, say_detached
-    from recipe_toolkit.cli.planning import plan_files
+    from recipe_toolkit.cli.planning import plan_all
     from recipe_toolkit.plan.rehearsal import notice
-    from recipe_toolkit.rundir import RunDir
-    from recipe_toolkit.submit import dry_run as dry
-    from recipe_toolkit.submit import submit
+    from recipe_toolkit.submit import check
 
-    planned = plan_files(file, cluster, sets, rehearse=rehearse)
-    if rehearse:
-        click.echo(notice(planned.plan), err=True)
+    _check_form(dependency)
+    planned = plan_all(files, cluster, sets, rehearse=rehearse)
+    site = planned[0].cluster
+    if at_once is not None and site.cluster.scheduler != "slurm" and not (wait or follow or dry_run):
+        raise click.UsageError(
+            f"profile {site.cluster.name} has no queue: with --at-once this command starts each run when another "
+            "has ended, so it needs --wait or --follow"
+        )
+    queueing = _queueing(dependency, hold, cluster)
+    for item in planned if rehearse else ():
+        click.echo(notice(item.plan), err=True)
     if dry_run:
-        click.echo(dry(planned.cluster, planned.plan), nl=False)
+        _print_scripts(planned, queueing, at_once, as_json)
         return 0
-    submitted = submit(planned.recipe, planned.cluster, planned.plan)
-    if not as_json:
+    for item in planned:
+        check(item.cluster, item.plan, queueing)
+    return _Batch(planned, queueing, at_once).run(waits=wait or follow, follow=follow, as_json=as_json)
+
+
+def _check_form(dependency: str | None) -> None:
+    from recipe_toolkit.submit.dependency import check_form
+
+    if dependency is not None:
+        try:
+            check_form(dependency)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--dependency") from error
+
+
+def _queueing(dependency: str | None, hold: bool, cluster: str | None) -> Queueing:
+    from recipe_toolkit.submit.dependency import Queueing, resolve
+    from recipe_toolkit.submit.find import find_run, roots
+
+    if dependency is None:
+        return Queueing(hold)
+    folders = roots(None, cluster)
+    return Queueing(hold, resolve(dependency, lambda word: find_run(word, folders)))
+
+
+def _print_scripts(planned: Sequence[Planned], queueing: Queueing, at_once: int | None, as_json: bool) -> None:
+    from recipe_toolkit.submit import dry_run
+
+    for index, item in enumerate(planned):
+        chained = queueing
+        if at_once is not None and index >= at_once and item.cluster.cluster.scheduler == "slurm":
+            chained = queueing.after(f"<job of {planned[index - at_once].file}>")
+        text = dry_run(item.cluster, item.plan, chained)
+        if as_json:
+            click.echo(json.dumps({"file": str(item.file), "script": text}))
+            continue
+        if len(planned) > 1:
+            click.echo(f"{item.file}:", err=True)
+        click.echo(text, nl=False)
+
+
+class _Batch:
+    """Submits planned recipes one after the other. ``done``: the runs so far."""
+
+    def __init__(self, planned: Sequence[Planned], queueing: Queueing, at_once: int | None) -> None:
+        self._planned = planned
+        self._queueing = queueing
+        # Slurm keeps them apart by itself; elsewhere whoever waits does.
+        self._chained = at_once if planned[0].cluster.cluster.scheduler == "slurm" else None
+        self._started = None if self._chained else at_once
+        self._jobs: list[str] = []
+        self.done: list[RunDir] = []
+
+    def run(self, *, waits: bool, follow: bool, as_json: bool) -> int:
+        """Submit all, and wait for them if asked to; returns the exit code."""
+        from recipe_toolkit.cli.following import Follower
+        from recipe_toolkit.cli.interrupts import Presses, detach
+
+        follower = Follower(None, follow=follow, as_json=as_json, several=len(self._planned) > 1)
+        with Presses() as presses:
+            try:
+                runs = self._submissions(presses, told=not as_json, as_json=as_json and not waits)
+                if waits:
+                    return follower.wait(runs, self._started)
+                for _ in runs:
+                    pass
+                return 0
+            except KeyboardInterrupt:
+                left = [run for run in self.done if not follower.has_ended(run)]
+                return detach(presses, left, self._unsent(), as_json=as_json and waits)
+
+    def _submissions(self, presses: Presses, *, told: bool, as_json: bool) -> Iterator[RunDir]:
+        from recipe_toolkit.errors import SubmitError
+        from recipe_toolkit.rundir import RunDir
+        from recipe_toolkit.submit import submit
+
+        for index, item in enumerate(self._planned):
+            queueing = self._queueing
+            if self._chained and index >= self._chained:
+                queueing = queueing.after(self._jobs[index - self._chained])
+            try:
+                submitted = submit(item.recipe, item.cluster, item.plan, queueing)
+            except SubmitError as error:
+                error.message += self._so_far()
+                raise
+            self._jobs.append(submitted.job_id)
+            self.done.append(RunDir(submitted.folder))
+            _print_submitted(submitted, told=told, as_json=as_json, held=queueing.hold)
+            presses.add(submitted.interrupted)
+            yield self.done[-1]
+
+    def _unsent(self) -> list[str]:
+        return [str(item.file) for item in self._planned[len(self.done) :]]
+
+    def _so_far(self) -> str:
+        """What a refusal means for the other recipes."""
+        further = self._unsent()[1:]
+        parts = [f"submitted before it: {', '.join(run.id for run in self.done)}"] if self.done else []
+        parts += [f"not submitted either: {', '.join(further)}"] if further else []
+        return "".join(f"\n  {part}" for part in parts)
+
+
+def _print_submitted(submitted: Submitted, *, told: bool, as_json: bool, held: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(submitted.to_json()))
+    if told:
         click.echo(submitted.run_id)
         kind = "job" if submitted.scheduler == "slurm" else "process"
         click.echo(f"{kind} {submitted.job_id}, in {submitted.folder}", err=True)
-    if as_json and not (wait or follow):
-        click.echo(json.dumps(submitted.to_json()))
-    run = RunDir(submitted.folder)
-    if submitted.interrupted:
-        return say_detached(run)
-    if not (wait or follow):
-        return 0
-    return await_run(run, None, follow=follow, as_json=as_json)
+    if held:
+        click.echo(f"held until you say: scontrol release {submitted.job_id}", err=True)

@@ -34,6 +34,8 @@ _DIRECTIVES = {
     "wait": "recipe submit --wait",
     "test-only": "recipe submit --dry-run",
     "parsable": "recipe submit --json",
+    "dependency": "recipe submit --dependency",
+    "hold": "recipe submit --hold",
     "array": "one run is one job",
     "wrap": "one run is one job",
 }

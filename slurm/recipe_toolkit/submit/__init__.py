@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from recipe_toolkit.plan.model import Plan
     from recipe_toolkit.recipe_loader import LoadedRecipe
     from recipe_toolkit.rundir import RunDir
+    from recipe_toolkit.submit.dependency import Queueing
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that the scheduler has taken. ``interrupted``: Ctrl-C came in the meantime."""
+    """A run that the scheduler has taken. ``interrupted``: how often Ctrl-C came in the meantime."""
 
     run_id: str
     folder: Path
     job_id: str
     scheduler: str
-    interrupted: bool = False
+    interrupted: int = 0
     rehearsal: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -42,25 +43,40 @@ class Submitted:
         }
 
 
-def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitted:
-    """Write the run folder, then hand one job to the scheduler.
-
-    Raises SubmitError. What can be refused beforehand leaves nothing behind; a job that the scheduler
-    refuses leaves its folder, listed as failed with the scheduler's words.
-    """
+def check(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> None:
+    """Raise SubmitError for what can be refused before anything is written."""
     # submitit takes longer to import than all else: verbs that do not submit never pay for it.
     from recipe_toolkit.submit import folder, local, slurm, slurm_commands
+    from recipe_toolkit.submit.dependency import PLAIN
 
     site = cluster.cluster
     run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
         slurm_commands.require_sbatch()
-        slurm.script(run, plan, site)
-    else:
-        local.check(run)
-    run = folder.write_run(run, recipe.data, cluster.data, plan)
+        slurm.script(run, plan, site, queueing)
+        return
+    local.check(run)
+    if queueing != PLAIN:
+        raise SubmitError(
+            f"profile {site.name} submits to no queue (scheduler: {site.scheduler}): nothing can be held there, "
+            "or wait for another job",
+            hint="leave out --hold and --dependency, or name a cluster's profile",
+        )
+
+
+def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> Submitted:
+    """Write the run folder, then hand one job to the scheduler.
+
+    Raises SubmitError. What can be refused beforehand leaves nothing behind; a job that the scheduler
+    refuses leaves its folder, listed as failed with the scheduler's words.
+    """
+    from recipe_toolkit.submit import folder
+
+    check(cluster, plan, queueing)
+    site = cluster.cluster
+    run = folder.write_run(folder.new_run(site.runs, plan.label), recipe.data, cluster.data, plan)
     with _uninterrupted() as pressed:
-        job = _launch(run, plan, site)
+        job = _launch(run, plan, site, queueing)
         try:
             folder.write_job(run, {**job, "rehearsal": plan.rehearsal})
         except OSError as error:
@@ -68,15 +84,17 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan) -> Submitte
                 f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
                 hint=f"`recipe status {run.root}` finds the job all the same",
             ) from error
-    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, bool(pressed), plan.rehearsal)
+    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal)
 
 
-def _launch(run: RunDir, plan: Plan, site: Cluster) -> dict[str, Any]:
+def _launch(run: RunDir, plan: Plan, site: Cluster, queueing: Queueing) -> dict[str, Any]:
     """Hand the job to the scheduler; a refusal is written into the run folder too. Raises SubmitError."""
     from recipe_toolkit.submit import folder, local, slurm
 
     try:
-        return slurm.launch(run, plan, site) if site.scheduler == "slurm" else local.launch(run, plan, site)
+        if site.scheduler == "slurm":
+            return slurm.launch(run, plan, site, queueing)
+        return local.launch(run, plan, site)
     except SubmitError as error:
         refusal = error
     except OSError as error:
@@ -100,7 +118,7 @@ def _uninterrupted() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, previous)
 
 
-def dry_run(cluster: LoadedCluster, plan: Plan) -> str:
+def dry_run(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> str:
     """What :func:`submit` would hand to the scheduler, under a run id of its own; nothing is written.
 
     Raises SubmitError.
@@ -110,5 +128,5 @@ def dry_run(cluster: LoadedCluster, plan: Plan) -> str:
     site = cluster.cluster
     run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
-        return slurm.script(run, plan, site)
+        return slurm.script(run, plan, site, queueing)
     return local.describe(run, plan, site)

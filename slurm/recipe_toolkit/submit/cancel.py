@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import controller, slurm_commands
 from recipe_toolkit.submit.record import read_record
-from recipe_toolkit.submit.state import RunState, run_state
-from recipe_toolkit.submit.wait import wait_for
+from recipe_toolkit.submit.state import RunState, run_states
+from recipe_toolkit.submit.wait import Waiter
 
 PATIENCE_S = 45.0
 
 
-def cancel(run: RunDir, patience_s: float = PATIENCE_S) -> tuple[RunState, bool]:
-    """Ask the scheduler to end the run and wait for it; returns the state, and whether anybody was asked.
+def cancel(runs: Sequence[RunDir], patience_s: float = PATIENCE_S) -> Iterator[tuple[RunState, bool]]:
+    """Ask the scheduler to end the runs and wait for it; yields each state, and whether anybody was asked.
 
     Safe to repeat. A run that has not ended after ``patience_s`` is on its way: Slurm kills it KillWait
-    seconds after asking. Raises SubmitError if the scheduler refuses.
+    seconds after asking. Raises SubmitError if the scheduler refuses, after all have been asked.
     """
-    state = run_state(run)
-    if state.final:
-        return state, False
+    states = run_states(runs)
+    asked = []
+    refused: list[SubmitError] = []
+    for run, state in zip(runs, states, strict=True):
+        if state.final:
+            yield state, False
+            continue
+        try:
+            ask(run)
+            asked.append(run)
+        except SubmitError as error:
+            refused.append(error)
+    waiter = Waiter(asked, patience_s)
+    while len(waiter):
+        yield waiter.next_end(), True
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise SubmitError("\n".join(error.render() for error in refused))
+
+
+def ask(run: RunDir) -> None:
+    """Ask the scheduler to end the run. Raises SubmitError if it refuses, or if there is no job yet."""
     job = read_record(run).job
     if job is None:
         raise SubmitError(f"{run.id} is being submitted: its job is not known yet", hint="try again in a moment")
     if job.get("scheduler") == "slurm":
         slurm_commands.scancel(str(job["job_id"]), job.get("cluster"))
-    else:
-        host = controller.elsewhere(job)
-        if host:
-            raise SubmitError(f"{run.id} runs on {host}", hint=f"ssh {host} recipe cancel {run.root}")
-        controller.terminate(job)
-    return wait_for(run, patience_s), True
+        return
+    host = controller.elsewhere(job)
+    if host:
+        raise SubmitError(f"{run.id} runs on {host}", hint=f"ssh {host} recipe cancel {run.root}")
+    controller.terminate(job)

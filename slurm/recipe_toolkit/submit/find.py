@@ -101,3 +101,9 @@ def find_run(word: str, folders: Sequence[Path]) -> RunDir:
             more = f"\n  and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
             raise UnknownRun(f"{word!r} names {len(matches)} runs:\n  " + "\n  ".join(shown) + more)
     raise UnknownRun(f"no run {word!r} in {where}", hint="`recipe list` shows the runs")
+
+
+def find_runs(words: Sequence[str], folders: Sequence[Path]) -> list[RunDir]:
+    """The runs that the words name, each once. Raises UnknownRun."""
+    found = [find_run(word, folders) for word in words]
+    return list({run.root: run for run in found}.values())

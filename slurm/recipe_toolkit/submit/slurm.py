@@ -14,6 +14,7 @@ from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import slurm_commands
+from recipe_toolkit.submit.dependency import PLAIN, Queueing
 
 # A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and
 # no end of the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
@@ -44,7 +45,7 @@ class AgentExecutor(SlurmExecutor):
         return job
 
 
-def executor(run: RunDir, plan: Plan, cluster: Cluster) -> AgentExecutor:
+def executor(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing) -> AgentExecutor:
     """The executor that submits this run. Raises SubmitError for what the batch script could not hold."""
     for path in (str(run.root), cluster.python or sys.executable, *cluster.pythonpath):
         check_path(path)
@@ -52,7 +53,7 @@ def executor(run: RunDir, plan: Plan, cluster: Cluster) -> AgentExecutor:
         if ":" in path:
             raise SubmitError(f"{path!r}: a path with : cannot be in pythonpath, where it separates paths")
     made = AgentExecutor(run.job_folder, python=python_command(cluster))
-    made.update_parameters(**parameters(run, plan, cluster))
+    made.update_parameters(**parameters(run, plan, cluster, queueing))
     return made
 
 
@@ -76,7 +77,7 @@ def python_command(cluster: Cluster) -> str:
     return shlex.join(python)
 
 
-def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
+def parameters(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing = PLAIN) -> dict[str, Any]:
     """submitit's parameters for this run. The profile's loader has refused directives that are set here."""
     site = cluster.slurm
     minutes = max(1, -(-plan.time_limit_s // 60))
@@ -90,8 +91,15 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
     further.update({key: value for key, value in site.directives.items() if value is not False})
     if plan.rehearsal:
         further = {key: value for key, value in further.items() if not _asks_for_gpus(key, value)}
+    if queueing.hold:
+        further["hold"] = True
+    if queueing.dependency:
+        # A job that can never start would wait for ever, and so would those who wait for it.
+        further = {"kill-on-invalid-dep": "yes", **further}
     return {
-        "job_name": f"{plan.label}-{run.id[-4:]}",
+        # Slurm's `singleton` goes by the name, which is otherwise a run's own.
+        "job_name": plan.label if queueing.singleton else f"{plan.label}-{run.id[-4:]}",
+        "dependency": queueing.dependency,
         "nodes": len(plan.nodes),
         "ntasks_per_node": 1,
         "time": minutes,
@@ -127,15 +135,15 @@ def _asks_for_gpus(key: str, value: object) -> bool:
     return "gpu" in key or (key in ("gres", "tres-per-node", "tres-per-task") and "gpu" in str(value))
 
 
-def launch(run: RunDir, plan: Plan, cluster: Cluster) -> dict[str, Any]:
+def launch(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing) -> dict[str, Any]:
     """Submit the run; returns what ``job.json`` holds. Raises SubmitError."""
     from recipe_toolkit.run.agent import run_agent  # late: `submit` is imported by verbs that run nothing
 
-    made = executor(run, plan, cluster)
+    made = executor(run, plan, cluster, queueing)
     job = made.submit(run_agent, str(run.root))
     return {"scheduler": "slurm", "job_id": job.job_id, "cluster": made.cluster}
 
 
-def script(run: RunDir, plan: Plan, cluster: Cluster) -> str:
+def script(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing = PLAIN) -> str:
     """The batch script that :func:`launch` would submit. Raises SubmitError."""
-    return executor(run, plan, cluster).script()
+    return executor(run, plan, cluster, queueing).script()

@@ -56,6 +56,7 @@ _HINTS = (
     ("node configuration", "no such nodes in this partition: compare `sinfo -Nel` with the recipe's resources"),
     ("node count", "the partition has fewer nodes than the recipe needs"),
     ("gres", "the site's name for GPUs stands in the profile: slurm.gres_name, or slurm.gpus: gpus-per-node"),
+    ("dependency", "`squeue --me` shows the jobs; a run's id may stand for its job"),
     ("contact", "is slurmctld up? `scontrol ping`"),
 )
 

@@ -31,11 +31,11 @@ SUBMITTING_S = 120.0
 _STUCK = {
     "AssocMaxNodePerJobLimit": "the account may not use so many nodes in a job",
     "BadConstraints": "no node has what slurm.constraint asks for",
-    "DependencyNeverSatisfied": "the job that it depends on has failed",
+    "DependencyNeverSatisfied": "the job that it depends on did not end as asked",
     "InvalidAccount": "the account is not known",
     "InvalidQOS": "the QOS is not known",
     "JobHeldAdmin": "an administrator holds it",
-    "JobHeldUser": "it is held; `scontrol release` lets it go",
+    "JobHeldUser": "it is held; `scontrol release {job}` lets it go",
     "PartitionConfig": "the partition cannot hold it",
     "PartitionNodeLimit": "the partition has, or allows, fewer nodes",
     "PartitionTimeLimit": "the partition allows a shorter time limit only",
@@ -205,7 +205,7 @@ def _judge(record: Record, word: Word | None, now: float) -> tuple[str, str | No
         unsure = None if record.final else f"the scheduler does not say: {word.reason}"
         return record.state or "pending", _both(record.message, unsure)
     if word.kind == "waiting":
-        return "pending", _waiting(word)
+        return "pending", _waiting(word, str((record.job or {}).get("job_id")))
     if word.kind == "active":
         return _active(record, word, now)
     if word.kind == "gone":
@@ -236,10 +236,11 @@ def _requeued(word: Word) -> str | None:
     return f"requeued, attempt {word.restarts}" if word.restarts else None
 
 
-def _waiting(word: Word) -> str | None:
+def _waiting(word: Word, job: str) -> str | None:
     again = _requeued(word)
     if word.reason in _STUCK:
-        return _both(again, f"will not start as it is: {_STUCK[word.reason]} ({word.reason})")
+        why = _STUCK[word.reason].replace("{job}", job)
+        return _both(again, f"will not start as it is: {why} ({word.reason})")
     return _both(again, f"waits for {word.reason}" if word.reason else None)
 
 

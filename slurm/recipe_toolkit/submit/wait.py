@@ -1,72 +1,122 @@
-"""Waiting for a run: polls that a login node can bear."""
+"""Waiting for runs: polls that a login node can bear."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.record import read_record
-from recipe_toolkit.submit.state import RunState, run_state
+from recipe_toolkit.submit.state import RunState, run_states
 
 STEP_S = 0.5  # between looks at the run folder
 SLOWEST_S = 15.0  # between calls of squeue
 GRACE_S = 3.0  # for a last state.json to cross a network file system
 SILENCE_S = 600.0  # without an answer of the scheduler
 
+Tick = Callable[[RunDir, RunState], None]
 
-def wait_for(run: RunDir, timeout_s: float | None, tick: Callable[[RunState], None] | None = None) -> RunState:
-    """Wait until the run has ended or ``timeout_s`` is over; returns its last state.
 
-    ``tick`` is called several times a second with the last state known. A scheduler that does not
-    answer for 10 minutes ends the wait as *lost*.
+@dataclass
+class _Watched:
+    run: RunDir
+    since: float
+    heard: float
+    state: RunState | None = None
+
+
+class Waiter:
+    """Waits for several runs at once, with one call of squeue for all.
+
+    ``tick`` is called for each several times a second with the last state known. A scheduler that does not
+    answer for 10 minutes ends the wait for a run as *lost*.
     """
-    started = time.monotonic()
-    deadline = None if timeout_s is None else started + timeout_s
-    heard = started
-    while True:
-        state = run_state(run)
-        if state.final and not state.certain:
-            state = _confirm(run, state, tick)
-        if tick:
-            tick(state)
+
+    def __init__(self, runs: Iterable[RunDir] = (), timeout_s: float | None = None, tick: Tick | None = None) -> None:
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._tick = tick
+        self._open: list[_Watched] = []
+        for run in runs:
+            self.add(run)
+
+    def add(self, run: RunDir) -> None:
+        """Wait for this run too."""
         now = time.monotonic()
-        if state.final or (deadline is not None and now >= deadline):
-            return state
-        if state.job_state is not None or state.scheduler is None:
-            heard = now
-        elif now - heard > SILENCE_S:
-            message = f"waited {SILENCE_S:g} s for the scheduler; {state.message}"
-            return dataclasses.replace(state, state="lost", message=message)
-        _rest(run, state, min(_delay(state, now - started), (deadline or now + SLOWEST_S) - now), tick)
+        self._open.append(_Watched(run, now, now))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def next_end(self) -> RunState:
+        """Wait until one of the runs has ended, and leave it; its last state.
+
+        After ``timeout_s`` the first one as it stands. Raises IndexError if there is none to wait for.
+        """
+        while True:
+            self._look()
+            ended = [item for item in self._open if item.state is not None and item.state.final]
+            if not ended and self._deadline is not None and time.monotonic() >= self._deadline:
+                ended = self._open[:1]
+            if ended or not self._open:
+                item = (ended or self._open)[0]
+                self._open.remove(item)
+                assert item.state is not None
+                return item.state
+            self._rest()
+
+    def _look(self) -> None:
+        self._ask(self._open)
+        unsure = [item for item in self._open if item.state is not None and item.state.final and not item.state.certain]
+        if unsure:
+            self._confirm(unsure)
+            self._ask(unsure)
+        now = time.monotonic()
+        for item in self._open:
+            state = item.state
+            assert state is not None
+            self._tell(item)
+            if state.final or state.job_state is not None or state.scheduler is None:
+                item.heard = now
+            elif now - item.heard > SILENCE_S:
+                message = f"waited {SILENCE_S:g} s for the scheduler; {state.message}"
+                item.state = dataclasses.replace(state, state="lost", message=message)
+
+    def _ask(self, items: list[_Watched]) -> None:
+        for item, state in zip(items, run_states([item.run for item in items]), strict=True):
+            item.state = state
+
+    def _tell(self, item: _Watched) -> None:
+        if self._tick and item.state is not None:
+            self._tick(item.run, item.state)
+
+    def _rest(self) -> None:
+        """Sleep until the next call of the scheduler is due, or a run has written its end."""
+        now = time.monotonic()
+        until = now + min(_delay(item, now) for item in self._open)
+        if self._deadline is not None:
+            until = min(until, self._deadline)
+        unwritten = [item for item in self._open if not read_record(item.run).final]
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(STEP_S, left))
+            for item in self._open:
+                self._tell(item)
+            if any(read_record(item.run).final for item in unwritten):
+                return
+
+    def _confirm(self, items: list[_Watched]) -> None:
+        """Their jobs have ended, yet the folders hold no end: it may only not have arrived here."""
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until:
+            time.sleep(STEP_S)
+            for item in items:
+                self._tell(item)
+            if all(read_record(item.run).final for item in items):
+                return
 
 
-def _delay(state: RunState, waited_s: float) -> float:
-    if state.scheduler == "local":
+def _delay(item: _Watched, now: float) -> float:
+    if item.state is not None and item.state.scheduler == "local":
         return 0.5
-    return min(SLOWEST_S, 2.0 + waited_s / 30)
-
-
-def _rest(run: RunDir, state: RunState, delay_s: float, tick: Callable[[RunState], None] | None) -> None:
-    """Sleep until the next call of the scheduler is due, or the run has written its end."""
-    until = time.monotonic() + delay_s
-    was_final = read_record(run).final
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(STEP_S, left))
-        if tick:
-            tick(state)
-        if not was_final and read_record(run).final:
-            return
-
-
-def _confirm(run: RunDir, state: RunState, tick: Callable[[RunState], None] | None) -> RunState:
-    """The job has ended, yet the folder holds no end: it may only not have arrived here."""
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until:
-        time.sleep(STEP_S)
-        if tick:
-            tick(state)
-        if read_record(run).final:
-            break
-    return run_state(run)
+    return min(SLOWEST_S, 2.0 + (now - item.since) / 30)
