@@ -129,9 +129,10 @@ def _explain(error: Any, root: dict[str, Any], path: FieldPath) -> tuple[str, st
     return error.message[:1].lower() + error.message[1:], describe(root, path)
 
 
-def _explain_enum(value: Any, limit: list[str], _error: Any) -> tuple[str, str | None]:
-    choices = ", ".join(str(item) for item in limit)
-    return f"{shown(value)} is not one of {choices}", did_you_mean(value, limit) if isinstance(value, str) else None
+def _explain_enum(value: Any, limit: list[Any], _error: Any) -> tuple[str, str | None]:
+    words = [item for item in limit if isinstance(item, str)]
+    choices = ", ".join(item if isinstance(item, str) else shown(item) for item in limit)
+    return f"{shown(value)} is not one of {choices}", did_you_mean(value, words) if isinstance(value, str) else None
 
 
 def _explain_const(value: Any, limit: Any, error: Any) -> tuple[str, str | None]:
