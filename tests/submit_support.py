@@ -15,7 +15,7 @@ from recipe_toolkit.plan.model import Deadlines, Gpus, Node, Plan, Proof
 from recipe_toolkit.rundir import RunDir, write_json
 
 FAKE = Path(__file__).parent / "fakes" / "slurm.py"
-PROGRAMS = ("sbatch", "squeue", "scontrol", "sacct", "scancel")
+PROGRAMS = ("sbatch", "squeue", "scontrol", "sacct", "scancel", "sinfo")
 
 NO_ACCOUNTING = {"err": "Slurm accounting storage is disabled\n", "code": 1}
 UNKNOWN_JOB = {"err": "slurm_load_jobs error: Invalid job id specified\n", "code": 1}

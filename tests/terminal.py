@@ -55,6 +55,13 @@ class Terminal:
                 raise AssertionError(f"the program ended without {wanted!r}: {text!r}")
             self._raw += data
 
+    def until_it_waits(self) -> None:
+        """Wait until the program sleeps: CPython loses a Ctrl-C between its last look for one and the read."""
+        end = time.monotonic() + self.deadline_s
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, f"the program is busy after {self.deadline_s:g} s: {self.text!r}"
+            time.sleep(0.01)
+
     def code(self) -> int:
         """Wait for the program's end, reading what it prints; returns its exit code."""
         end = time.monotonic() + self.deadline_s

@@ -67,14 +67,17 @@ def schema_folder(beside: Path) -> Path:
     return start / FOLDER
 
 
-def install_schemas(beside: Path) -> list[Path]:
-    """Write the schemas of recipes and profiles to the schema folder; returns their paths. Raises OSError."""
+def install_schemas(beside: Path, *, renew: bool = True) -> list[Path]:
+    """Write the schemas of recipes and profiles to the schema folder; returns their paths. Raises OSError.
+
+    ``renew``: also in place of those of another version of this package.
+    """
     folder = schema_folder(beside)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     paths = [_path(folder, kind) for kind in KINDS]
     for kind, path in zip(KINDS, paths, strict=True):
         text = json.dumps(editor_schema(kind), indent=1) + "\n"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        if not path.is_file() or (renew and path.read_text(encoding="utf-8") != text):
             write_atomic(path, text)
     return paths
 

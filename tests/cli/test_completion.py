@@ -85,6 +85,7 @@ def shell(request, recipe, here, tmp_path):
         ("recipe logs last age\t", ["recipe", "logs", "last", "agent-0"]),
         ("recipe plan rec\ttiny/t\t", ["recipe", "plan", "recipes/tiny/two.yaml"]),
         ("recipe plan x.yaml -c my\t", ["recipe", "plan", "x.yaml", "-c", "mysite"]),
+        ("recipe new --shape di\t", ["recipe", "new", "--shape", "disaggregated"]),
         ("recipe completion zs\t", ["recipe", "completion", "zsh"]),
         ("recipe status --runs ru\t", ["recipe", "status", "--runs", "runs/"]),
     ],

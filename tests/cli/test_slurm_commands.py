@@ -194,3 +194,27 @@ def test_cancelling_a_job_that_is_gone_is_no_error(fake_slurm):
     fake_slurm.says("scancel", err="scancel: error: Kill job error on job id 7: Access/permission denied\n", code=1)
     with pytest.raises(SubmitError, match="permission denied"):
         slurm_commands.scancel("7")
+
+
+@pytest.mark.parametrize(
+    ("out", "found"),
+    [
+        ("gpu*|gpu:8\n", {"gpu": (None, 8)}),
+        ("cpu|(null)\nbig*|gpu:nvidia_h200:8(S:0-1),shard:64\n", {"big": ("H200", 8), "cpu": None}),
+        ("mixed|gpu:a100:4\nmixed|gpu:h100:8\n", {"mixed": None}),
+        ("both|gpu:a100:1,gpu:h100:1\n", {"both": None}),
+        ("Welcome!\n\nsmall|gpu:2\n", {"small": (None, 2)}),
+    ],
+)
+def test_partitions_and_the_gpus_of_their_nodes(fake_slurm, out, found):
+    fake_slurm.says("sinfo", out)
+    answer = slurm_commands.partitions()
+    assert (answer, list(answer)) == (found, list(found))
+
+
+def test_no_partitions_where_sinfo_fails_or_is_slow(fake_slurm, monkeypatch):
+    fake_slurm.says("sinfo", "gpu|gpu:8\n", code=1)
+    assert slurm_commands.partitions() == {}
+    monkeypatch.setattr(slurm_commands, "SINFO_TIMEOUT_S", 0.3)
+    fake_slurm.says("sinfo", "gpu|gpu:8\n", sleep=30)
+    assert slurm_commands.partitions() == {}

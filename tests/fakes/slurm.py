@@ -1,4 +1,4 @@
-"""Stands for sbatch, squeue, scontrol, sacct and scancel: logs how it was called, replays what was recorded.
+"""Stands for sbatch, squeue, scontrol, sacct, scancel and sinfo: logs how it was called, replays what was recorded.
 
 Called as ``slurm.py FOLDER PROGRAM ARGS…``. FOLDER holds PROGRAM.N.json ({"out", "err", "code", "sleep"}) for
 the Nth call, else PROGRAM.json for every call; each call adds a line to calls.jsonl.

@@ -10,6 +10,7 @@ import sys
 
 # verb -> (module, short help). Modules are imported when their verb is used: `recipe --help` stays fast.
 VERBS = {
+    "new": ("new", "Write a first recipe, and a profile, from a few answers."),
     "validate": ("validate", "Check recipes; every error of every file at once."),
     "plan": ("plan", "Show what would run where, offline."),
     "diff": ("diff", "Show what differs between recipes or runs, field by field."),

@@ -73,6 +73,11 @@ def recipe_files(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return _paths(incomplete, (".yaml", ".yml"))
 
 
+def one_of(words: Iterable[str]) -> Complete:
+    """These words."""
+    return lambda _ctx, _param, incomplete: _beginning(words, incomplete)
+
+
 def _paths(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     """Folders, with a slash, and files with these suffixes, as they are written after what is typed."""
     head, slash, start = incomplete.rpartition("/")

@@ -11,12 +11,11 @@ from pathlib import Path
 import click
 
 from recipe_toolkit.cli import completing
-from recipe_toolkit.cluster import Cluster, Container, Tool
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.errors import InputError, Problem, printable
+from recipe_toolkit.plan.any_site import any_site
 from recipe_toolkit.plan.build import build_plan
-from recipe_toolkit.recipe import Recipe
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
 from recipe_toolkit.text_file import read_text
 
@@ -148,19 +147,9 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
 
 def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, object]:
     try:
-        plan = build_plan(loaded.recipe, cluster.cluster if cluster else _any_site(loaded.recipe))
+        plan = build_plan(loaded.recipe, cluster.cluster if cluster else any_site(loaded.recipe))
     except InputError as error:
         # The plan knows the recipe's fields, not where they stand.
         placed = [loaded.place(item) if item.file == "recipe" else item for item in error.problems]
         raise InputError(placed) from error
     return {"name": plan.name, "nodes": len(plan.nodes), "device": plan.device, "gpus": plan.gpus.working}
-
-
-def _any_site(recipe: Recipe) -> Cluster:
-    """A site that has what the recipe names, so that it can be planned without a profile."""
-    named = [path for path in (recipe.model.path, recipe.model.tokenizer) if path and not path.startswith(("/", "hf:"))]
-    models = {alias: f"/{alias}" for alias in named}
-    if not recipe.setup:
-        return Cluster(name="any", scheduler="slurm", runs="/", models=models)
-    tools = dict.fromkeys(("vllm", "sim"), Tool(image="any"))
-    return Cluster("any", "slurm", "/", models=models, tools=tools, container=Container("docker"))

@@ -1,4 +1,4 @@
-"""The only caller of sbatch, squeue, scontrol, sacct and scancel."""
+"""The only caller of sbatch, squeue, scontrol, sacct, scancel and sinfo."""
 
 from __future__ import annotations
 
@@ -257,3 +257,36 @@ def _sacct(job_ids: Sequence[str], cluster: str | None) -> dict[str, JobInfo]:
             # "CANCELLED by 1000"
             jobs[fields[0]] = JobInfo(fields[1].split(" ")[0], "", fields[3], fields[2], source="sacct")
     return jobs
+
+
+_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)")
+SINFO_TIMEOUT_S = 5.0
+
+
+def partitions() -> dict[str, tuple[str | None, int] | None]:
+    """The partitions, the default first, with the GPUs of a node: (kind or None, how many); None where nodes differ.
+
+    Empty where sinfo does not answer in five seconds: a person is waiting, and can type a name.
+    """
+    try:
+        done = _call(["sinfo", "--noheader", "--format=%P|%G"], SINFO_TIMEOUT_S)
+    except SubmitError:
+        return {}
+    found: dict[str, set[tuple[str | None, int] | None]] = {}
+    default = None
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        name, bar, gres = line.strip().partition("|")
+        if not bar or not name:
+            continue
+        if name.endswith("*"):
+            name = default = name[:-1]
+        gpus = _GPUS.findall(gres)
+        known = (_kind(gpus[0][0]), int(gpus[0][1])) if len(gpus) == 1 else None
+        found.setdefault(name, set()).add(known)
+    names = sorted(found, key=lambda name: name != default)
+    return {name: next(iter(found[name])) if len(found[name]) == 1 else None for name in names}
+
+
+def _kind(gres: str) -> str | None:
+    """As people write it: ``nvidia_h200`` (NVML's name, which AutoDetect gives) is H200."""
+    return gres.removeprefix("nvidia_").upper() or None
