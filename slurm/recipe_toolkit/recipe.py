@@ -178,6 +178,7 @@ class Deadlines:
     """Seconds that each phase may take; ``stall_s``: without a sign of life of a process."""
 
     bind_s: float = 300.0
+    images_s: float = 3600.0
     ready_s: float = 3600.0
     stall_s: float = 900.0
     prove_s: float = 600.0

@@ -576,7 +576,7 @@ def test_the_schemas_are_schemas(name: str) -> None:
         ("resources", Resources, {}),
         ("kv_transfer", KvTransfer, {}),
         ("router", Router, {}),
-        ("deadlines", Deadlines, {key: f"{key}_s" for key in ("bind", "ready", "stall", "prove", "drain")}),
+        ("deadlines", Deadlines, {key: f"{key}_s" for key in ("bind", "images", "ready", "stall", "prove", "drain")}),
         ("load", Benchmark, {"timeout": "timeout_s"}),
         ("slo", Slo, {}),
         ("engine", Engine, {}),

@@ -83,6 +83,7 @@ class Image:
     ``present``: command that exits with 0 if the image is there; empty where ``file`` says it.
     ``fetch``: command that gets it, into :class:`ImagePart` where there is a ``file``; empty: it must
     be there already. ``identify``: command that prints its digest; empty where the file's says it.
+    ``store``: command that prints the folder of the engine's own store, for its free space.
     ``remedy``: what to do when it is missing and cannot be fetched.
     """
 
@@ -93,6 +94,7 @@ class Image:
     fetch: tuple[Value, ...] = ()
     identify: tuple[Value, ...] = ()
     remedy: str = ""
+    store: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ class Deadlines:
     """Seconds that each phase may take. ``stall``: without a sign of life of a process."""
 
     bind: float = 300.0
+    images: float = 3600.0
     ready: float = 3600.0
     stall: float = 900.0
     prove: float = 600.0
@@ -248,7 +251,7 @@ def _words(data: Mapping[str, Any], *keys: str) -> dict[str, tuple[Value, ...]]:
 
 def _image(data: Mapping[str, Any]) -> Image:
     own = {"nodes": tuple(data["nodes"]), "file": decode(data["file"])}
-    return Image(**{**data, **own, **_words(data, "present", "fetch", "identify")})
+    return Image(**{**data, **own, **_words(data, "present", "fetch", "identify", "store")})
 
 
 def _process(data: Mapping[str, Any]) -> Process:

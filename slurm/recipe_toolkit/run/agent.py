@@ -15,7 +15,7 @@ from typing import Any
 
 from recipe_toolkit.errors import ControlError, DeadlineError, RunError
 from recipe_toolkit.plan.model import Plan, plan_from_json
-from recipe_toolkit.run import control, environment, facts, logs, process, procfs
+from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, process, procfs
 from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
@@ -103,6 +103,7 @@ class Agent:
         self._folder = self._attempt.node(where.index)
         self._children: dict[str, process.Child] = {}
         self._ports: PortBook | None = None
+        self._facts: dict[str, Any] = {}
         self._link: Link | None = None
         self._watching = False
         self._signalled: asyncio.Event = asyncio.Event()
@@ -154,6 +155,7 @@ class Agent:
         found["programs"] = located
         found["paths"] = facts.paths(self._plan, self._where.index)
         problems += facts.missing_programs(self._where, located)
+        self._facts = found
         write_json(self._attempt.facts(self._where.index), found)
         seed = f"{self._run.id}/{self._where.attempt}/{self._where.index}"
         self._ports = PortBook(str(found["address"]), seed)
@@ -312,6 +314,30 @@ class Agent:
                 "port_taken": logs.port_taken(text),
             }
         )
+
+    async def _do_image(self, number: int, deadline: float, stall: float, wanted: dict[str, Any]) -> Message:
+        """Look for an image, and fetch it if the order says how."""
+        name = f"image-{number}"
+
+        def say(event: str, **fields: Any) -> None:
+            self._spawn(self._say({"event": "image", "what": event, "with": {"image": order.reference, **fields}}))
+
+        def started(child: process.Child) -> None:
+            self._children[name] = child  # the drain stops it too
+
+        env = environment.child_environment(os.environ, wanted.pop("env"))
+        order = fetch.Order(**wanted, env=env, deadline=deadline, stall=stall)
+        log_file = self._attempt.process_log(self._where.index, name)
+        there, identity = await fetch.Fetcher(order, log_file, say, started).run()
+        if there:
+            self._facts.setdefault("images", {})[order.reference] = identity
+            write_json(self._attempt.facts(self._where.index), self._facts)
+        return {"there": there, "id": identity}
+
+    async def _do_sweep(self, programs: list[dict[str, Any]]) -> Message:
+        """Remove what an earlier attempt has left of programs under the same names."""
+        loop = asyncio.get_running_loop()
+        return {"found": await loop.run_in_executor(None, leftovers.sweep, programs)}
 
     async def _do_owns(self, name: str, port: int) -> Message:
         return await asyncio.get_running_loop().run_in_executor(None, self._owner, self._children[name], port)

@@ -63,7 +63,7 @@ def _write_results(context: Context, known: dict[str, Any]) -> bool | None:
     # Several, if the instances differ: then the reader should see it.
     engine = ", ".join(sorted(set(context.versions.values())))
     versions = {context.plan.engine: engine} if engine else {}
-    results = build_results(context.plan, context.run.id, known, points, versions)
+    results = build_results(context.plan, context.run.id, known, points, versions, context.images)
     write_json(context.run.results, results.to_json())
     return results.valid
 

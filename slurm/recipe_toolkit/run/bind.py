@@ -10,10 +10,12 @@ from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Process
 from recipe_toolkit.plan.values import Bindings, NodeBinding
-from recipe_toolkit.run import environment, facts
+from recipe_toolkit.run import environment, facts, leftovers
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.tasks import together
 from recipe_toolkit.rundir import write_json
+
+_SWEEP_S = 60.0  # for each container
 
 log = logging.getLogger("recipe_toolkit.run")
 
@@ -35,6 +37,22 @@ async def bind(context: Context) -> None:
     nodes = tuple(_node(context, node.index, found[node.index]) for node in plan.nodes)
     context.bindings = Bindings(str(context.run.root), nodes, ports, context.where.job_id)
     rebind(context, [*plan.processes, *(point.process for point in plan.benchmarks)])
+    if context.where.attempt > 0:
+        await together(*(_sweep(context, node.index) for node in plan.nodes))
+
+
+async def _sweep(context: Context, node: int) -> None:
+    """Remove the containers of an earlier attempt, whose names are those of this one. Raises RunError."""
+    mine = leftovers.programs([context.bound[process.name] for process in facts.on_node(context.plan, node)])
+    if not mine:
+        return
+    try:
+        reply = await context.fleet.call(node, "sweep", (len(mine) + 1) * _SWEEP_S, programs=mine)
+    except RunError as error:
+        raise RunError(f"bind: {context.node_label(node)}: {error.message}") from error
+    if reply["found"]:
+        log.info("removed on node %d what an earlier attempt has left: %s", node, ", ".join(reply["found"]))
+        context.journal.event("leftovers_removed", node=node, processes=reply["found"])
 
 
 async def reserve(context: Context, processes: Iterable[Process]) -> dict[str, dict[str, int]]:

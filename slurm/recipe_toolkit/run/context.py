@@ -61,6 +61,7 @@ class Context:
     journal: Journal
     bindings: Bindings | None = None
     bound: dict[str, BoundProcess] = field(default_factory=dict)
+    images: dict[str, str | None] = field(default_factory=dict)  # reference to what identifies it
     versions: dict[str, str] = field(default_factory=dict)  # what each engine's API said of itself
     # New ports: groups that got them once, those that are being stopped for it, and how they are told.
     rebound: set[str] = field(default_factory=set)

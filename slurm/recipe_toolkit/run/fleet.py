@@ -86,6 +86,7 @@ class Fleet:
         self.on_join: Callable[[Node], None] = lambda _: None
         self.on_lost: Callable[[Node], None] = lambda _: None
         self.on_exit: Callable[[ProcessView], None] = lambda _: None
+        self.on_image: Callable[[Node, str, dict[str, Any]], None] = lambda *_: None
         self.on_signal: Callable[[str, int], None] = lambda *_: None
 
     async def listen(self, address: str) -> int:
@@ -145,7 +146,7 @@ class Fleet:
                 future = node.pending.pop(message["reply"], None)
                 if future is not None and not future.done():
                     future.set_result(message)
-            elif message.get("event") in ("hello", "beat", "exit", "signal"):
+            elif message.get("event") in ("hello", "beat", "exit", "image", "signal"):
                 getattr(self, f"_on_{message['event']}")(node, message)
 
     async def _beat(self, node: Node) -> None:
@@ -176,6 +177,9 @@ class Fleet:
         view.last = message
         view.ended.set()
         self.on_exit(view)
+
+    def _on_image(self, node: Node, message: Message) -> None:
+        self.on_image(node, str(message["what"]), dict(message["with"]))
 
     def _on_signal(self, node: Node, message: Message) -> None:
         self.on_signal(str(message["name"]), node.index)

@@ -13,7 +13,7 @@ from typing import Any
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan
-from recipe_toolkit.run import bench, bind, drain, environment, launch, prove, ready
+from recipe_toolkit.run import bench, bind, drain, environment, images, launch, prove, ready
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.control import PROTOCOL
 from recipe_toolkit.run.environment import Place
@@ -60,6 +60,7 @@ class Lead:
         fleet.on_join = self._joined
         fleet.on_lost = self._lost
         fleet.on_exit = self._exited
+        fleet.on_image = self._image
         fleet.on_signal = lambda name, node: self.signal(name, node)
 
     # --- what happens to the run
@@ -109,6 +110,9 @@ class Lead:
             )
         )
         self._context.publish()
+
+    def _image(self, node: Node, event: str, fields: dict[str, Any]) -> None:
+        self._journal.event(event, node=node.index, **fields)
 
     def _exited(self, view: ProcessView) -> None:
         self._journal.event("process_exited", process=view.name, code=view.exit_code, node=view.node)
@@ -169,6 +173,8 @@ class Lead:
         context = self._context
         try:
             await self._step("bind", bind.bind(context))
+            if context.plan.images:
+                await self._step("images", images.images(context))
             for wave in launch.waves(context):
                 await self._step("launch", launch.launch(context, wave))
                 await self._step("ready", ready.ready(context, wave))
