@@ -40,7 +40,8 @@ def on_node(plan: Plan, node: int) -> list[Process]:
 def programs(plan: Plan, node: int) -> dict[str, str | None]:
     """Where each program that the node's processes need is; None if it is nowhere."""
     found = [item for process in on_node(plan, node) for item in _of_process(process)]
-    found += _references([[item.present, item.fetch, item.identify, item.store] for item in plan.images if node in item.nodes])
+    wanted = [image for image in plan.images if node in image.nodes]
+    found += _references([[item.present, item.fetch, item.identify, item.store] for item in wanted])
     return {name: _locate(name) for name in sorted({item.name for item in found if isinstance(item, Program)})}
 
 

@@ -78,16 +78,16 @@ def _order(context: Context, image: Image, node: int, fetch: bool) -> dict[str, 
         "file": file,
         "part": part,
         "remedy": image.remedy,
-        "env": _environment(context, {image.reference, file}, node),
+        "env": _environment(context, image.reference, node),
         **{name: [resolve(word, bindings, node) for word in words] for name, words in commands.items()},
     }
 
 
-def _environment(context: Context, names: set[str | None], node: int) -> dict[str, str]:
+def _environment(context: Context, reference: str, node: int) -> dict[str, str]:
     """The variables of a program of the node that runs in the image: where its runtime looks, the image must be."""
     every = (*context.plan.processes, *(point.process for point in context.plan.benchmarks))
-    users = (context.bound[item.name] for item in every if item.node == node)
-    return next((user.env for user in users if names & set(user.argv)), {})
+    users = (context.bound[item.name] for item in every if item.node == node and item.image == reference)
+    return next((user.env for user in users), {})
 
 
 def _refuse_unfetchable(context: Context, missing: list[tuple[Image, int]]) -> None:

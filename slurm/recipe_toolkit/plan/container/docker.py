@@ -10,6 +10,8 @@ image holds, the program is root.
 
 from __future__ import annotations
 
+from functools import partial
+
 from recipe_toolkit.plan.container import oci
 from recipe_toolkit.plan.container.inside import HOME, Inside, Runtime
 from recipe_toolkit.plan.model import Process
@@ -30,4 +32,4 @@ def _housed(inside: Inside) -> Process:
     return oci.housed(inside, own, ("--gpus", "all"), ("rm", "--force", "--volumes"))
 
 
-RUNTIME = Runtime(_housed, oci.image)
+RUNTIME = Runtime(_housed, partial(oci.image, folder="{{.DockerRootDir}}"))

@@ -39,8 +39,8 @@ def housed(inside: Inside, own: Sequence[Value], gpus: Sequence[Value], remove: 
     )
 
 
-def image(container: Container, place: Place, nodes: tuple[int, ...]) -> Image:
-    """The image in the engine's store."""
+def image(container: Container, place: Place, nodes: tuple[int, ...], folder: str) -> Image:
+    """The image in the engine's store. ``folder``: the format of ``info`` that gives where that is."""
     engine, reference = _engine(container), pinned(place.reference)
     return Image(
         reference=place.reference,
@@ -49,6 +49,7 @@ def image(container: Container, place: Place, nodes: tuple[int, ...]) -> Image:
         fetch=(*engine, "pull", "--quiet", reference),
         identify=(*engine, "image", "inspect", "--format", _DIGEST, reference),
         remedy=f"`{container.runtime} pull {reference}` or `{container.runtime} load` on the node",
+        store=(*engine, "info", "--format", folder),
     )
 
 

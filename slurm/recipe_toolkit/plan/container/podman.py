@@ -8,6 +8,8 @@ files are readable by one of the user's further groups, the profile's ``args`` c
 
 from __future__ import annotations
 
+from functools import partial
+
 from recipe_toolkit.plan.container import oci
 from recipe_toolkit.plan.container.inside import HOME, Inside, Runtime
 from recipe_toolkit.plan.model import Process
@@ -23,4 +25,4 @@ def _housed(inside: Inside) -> Process:
     return oci.housed(inside, own, ("--device", "nvidia.com/gpu=all"), ("rm", "--force", "--ignore", "--volumes"))
 
 
-RUNTIME = Runtime(_housed, oci.image)
+RUNTIME = Runtime(_housed, partial(oci.image, folder="{{.Store.GraphRoot}}"))
