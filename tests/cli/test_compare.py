@@ -114,3 +114,24 @@ def test_compare_refuses_what_it_does_not_know(recipe, pair):
     assert broken.returncode == 1
     assert "broken.json: cannot be read" in broken.stderr
     assert recipe("compare", "last", "no-such-run").returncode == 1
+
+
+def test_against_what_was_published(recipe, pair):
+    run = pair[0]
+    results = json.loads(run.results.read_text())
+    point = results["points"][0]
+    load = {"isl": 64, "osl": 16, "concurrency": point["concurrency"]}
+    reported = {**load, "metrics": {"tpot_mean_ms": point["tpot_ms"]["mean"] / 2}}
+    done = recipe("compare", run.id, "--published")
+    assert done.returncode == 1
+    assert "has nothing published" in done.stderr
+    plan = json.loads(run.plan.read_text())
+    write_json(run.plan, {**plan, "published": [reported, {"accuracy": {"gsm8k": 95}}]})
+    done = recipe("compare", run.id, "--published")
+    assert done.returncode == 0, done.stderr
+    assert "+100.0 %  worse" in done.stdout
+    assert recipe("compare", run.id, "--published", "--fail-if-worse", "99").returncode == 1
+    assert recipe("compare", run.id, "--published", "--fail-if-worse", "101").returncode == 0
+    data = json.loads(recipe("compare", run.id, "--published", "--json").stdout)
+    assert [row["verdict"] for row in data["published"]] == ["worse", "not comparable"]
+    assert recipe("compare", run.id, pair[1].id, "--published").returncode == 2

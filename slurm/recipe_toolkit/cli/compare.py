@@ -24,7 +24,7 @@ MOST = 26
 
 
 @click.command("compare")
-@click.argument("names", metavar="RUN RUN...", nargs=-1, required=True, shell_complete=completing.runs)
+@click.argument("names", metavar="RUN [RUN...]", nargs=-1, required=True, shell_complete=completing.runs)
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every metric.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Also write a page.")
@@ -36,6 +36,7 @@ MOST = 26
     type=click.FloatRange(min=0),
     help="Exit with 1 if a figure is worse than the first run's by more.",
 )
+@click.option("--published", is_flag=True, help="Hold one RUN against what its recipe says was published.")
 def compare_command(
     names: tuple[str, ...],
     runs: str | None,
@@ -44,6 +45,7 @@ def compare_command(
     html: str | None,
     wanted: tuple[str, ...],
     limit: float | None,
+    published: bool,
 ) -> int:
     """Put the results of two or more RUNs side by side; each is held against the first.
 
@@ -54,6 +56,10 @@ def compare_command(
     Exit codes: 0 compared, whatever the differences; 1 refused, nothing could be compared, or (with
     --fail-if-worse) a figure is worse, or a valid point of the first run is invalid or missing.
     """
+    if published:
+        if len(names) > 1 or html is not None or wanted:
+            raise click.UsageError("--published takes one RUN, and neither --html nor --metric")
+        return _published(_side(names[0], roots(runs, cluster)), as_json, limit)
     from recipe_toolkit.report import compare_text
     from recipe_toolkit.report.compare import compare, to_json, worse
     from recipe_toolkit.report.metrics import METRICS
@@ -77,6 +83,22 @@ def compare_command(
     if not found.compared:
         click.echo("nothing could be compared: no valid point of the first run has its like in another", err=True)
     return 1 if losses or not found.compared else 0
+
+
+def _published(side: Side, as_json: bool, limit: float | None) -> int:
+    from recipe_toolkit.report import published
+
+    verdicts = published.against(side.results)
+    if as_json:
+        data = published.to_json(side.results, verdicts)
+        click.echo(json.dumps(data, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(published.render(side.results, verdicts), nl=False)
+    losses = [item for item in verdicts if item.verdict == "worse" and abs(item.percent or 0) > (limit or 0)]
+    if not any(item.percent is not None for item in verdicts):
+        click.echo("nothing could be compared", err=True)
+        return 1
+    return 1 if losses and limit is not None else 0
 
 
 def _metrics(wanted: Sequence[str]) -> list[Metric]:
