@@ -87,6 +87,12 @@ def require_slurm() -> None:
     require("slurm", os.geteuid() == 0, "the private Slurm makes namespaces, and this is not root")
 
 
+def require_slurmdbd() -> None:
+    """The same for its accounting in a database."""
+    missing = [name for name in ("slurmdbd", "mariadbd", "mariadb-install-db") if not find(name)]
+    require("slurm", not missing, f"no {', '.join(missing)}: apt-get install slurmdbd mariadb-server-core")
+
+
 def find(program: str) -> str | None:
     """The program, on root's PATH too."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_rig import MINI_SLURM, Rig, require_slurm
+from slurm_rig import MINI_SLURM, Rig, require_slurm, require_slurmdbd
 from submit_support import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -113,13 +113,23 @@ def test_down_ends_jobs_that_run(rig):
     assert not [pid for pid in pids if alive(pid)]
 
 
-@pytest.mark.parametrize(("accounting", "code"), [("none", 1), ("jobcomp", 0)])
-def test_accounting(rig, accounting, code):
-    assert rig.call("up", "1", "--accounting", accounting).returncode == 0
+@pytest.mark.parametrize(
+    ("accounting", "plain", "completion"), [("none", 1, 1), ("jobcomp", 1, 0), ("slurmdbd", 0, 1)]
+)
+def test_accounting(rig, accounting, plain, completion):
+    if accounting == "slurmdbd":
+        require_slurmdbd()
+    done = rig.call("up", "1", "--accounting", accounting)
+    assert done.returncode == 0, done.stderr
     assert rig.exec("sbatch", "--wait", "-o", "/dev/null", "--wrap", "exit 3").returncode == 3
-    assert rig.exec("sacct").returncode == 1
-    wait_until(lambda: accounting == "none" or "FAILED" in rig.exec("sacct", "--completion").stdout)
-    assert rig.exec("sacct", "--completion").returncode == code
+    words = {"jobcomp": ["sacct", "--completion"], "slurmdbd": ["sacct", "-X"]}.get(accounting)
+    wait_until(lambda: words is None or "FAILED" in rig.exec(*words).stdout)
+    assert rig.exec("sacct").returncode == plain
+    assert rig.exec("sacct", "--completion").returncode == completion
+    assert rig.call("status").returncode == 0
+    pids = rig.processes()
+    rig.down()
+    assert not [pid for pid in pids if alive(pid)]
 
 
 def test_lines_for_slurm_conf_replace_and_add(rig):
