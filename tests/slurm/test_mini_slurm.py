@@ -113,9 +113,7 @@ def test_down_ends_jobs_that_run(rig):
     assert not [pid for pid in pids if alive(pid)]
 
 
-@pytest.mark.parametrize(
-    ("accounting", "plain", "completion"), [("none", 1, 1), ("jobcomp", 1, 0), ("slurmdbd", 0, 1)]
-)
+@pytest.mark.parametrize(("accounting", "plain", "completion"), [("none", 1, 1), ("jobcomp", 1, 0), ("slurmdbd", 0, 1)])
 def test_accounting(rig, accounting, plain, completion):
     if accounting == "slurmdbd":
         require_slurmdbd()
