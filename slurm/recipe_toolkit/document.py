@@ -339,19 +339,20 @@ def read_document(path: Path, file: str | None = None) -> Document:
     return parse_yaml(read_text(path, file), file or str(path))
 
 
-class _Dumper(_DUMPER):  # type: ignore[misc]
+class Dumper(_DUMPER):  # type: ignore[misc]
     """Quotes each string that YAML 1.1 or 1.2 would read as something else; writes no aliases."""
 
     yaml_implicit_resolvers = {key: list(pairs) for key, pairs in _DUMPER.yaml_implicit_resolvers.items()}
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Whether equal data is written out again: always."""
         return True
 
 
-_Dumper.add_implicit_resolver(
+Dumper.add_implicit_resolver(
     _TAG + "float", re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), list("-+.0123456789")
 )
-_Dumper.add_implicit_resolver(_TAG + "int", re.compile(r"0o[0-7]+$|[-+]?[0-9]+$"), list("-+0123456789"))
+Dumper.add_implicit_resolver(_TAG + "int", re.compile(r"0o[0-7]+$|[-+]?[0-9]+$"), list("-+0123456789"))
 
 
 def _text(dumper: Any, text: str) -> Any:
@@ -359,12 +360,10 @@ def _text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar(_TAG + "str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _text)
+Dumper.add_representer(str, _text)
 
 
 def dump_yaml(data: Any) -> str:
     """YAML that loads to equal data, keys in the order they have."""
-    text: str = yaml.dump(
-        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
-    )
+    text: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
     return text

@@ -44,7 +44,11 @@ def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
 
     Raises InputError with every problem: of the YAML, the schema, and what the fields mean together.
     """
-    document = read_with_bases(path)
+    return load_document(read_with_bases(path), sets)
+
+
+def load_document(document: Document, sets: Sequence[str] = ()) -> LoadedRecipe:
+    """The recipe that a document holds, merged over its bases; it is changed. Raises InputError, as load_recipe."""
     apply_sets(document, sets, "recipe")
     unread = read_scripts(document)
     data = document.data

@@ -149,6 +149,17 @@ def knows(flag: str, version: str) -> bool:
     return flag in _list(version).names
 
 
+def option(name: str, version: str) -> Mapping[str, Any] | None:
+    """What the list says of a flag (``kind``, ``type``, ``choices``), None where it lacks the flag."""
+    return _list(version).options.get(name)
+
+
+def positive(key: str, version: str) -> str | None:
+    """The flag that ``key`` is the negative of (``no-x`` of ``x``), None where it is none."""
+    known = _list(version)
+    return None if canonical(key) in known.names else known.negative.get(canonical(key))
+
+
 def canonical(key: str) -> str:
     """A flag as it is written in a recipe, without dashes before it and with ``-`` for ``_``."""
     return key.lstrip("-").replace("_", "-")

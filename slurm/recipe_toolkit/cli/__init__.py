@@ -12,6 +12,7 @@ import sys
 VERBS = {
     "new": ("new", "Write a first recipe, and a profile, from a few answers."),
     "validate": ("validate", "Check recipes; every error of every file at once."),
+    "import": ("importing", "Turn recipes of other tools into recipes; says what is lost."),
     "plan": ("plan", "Show what would run where, offline."),
     "diff": ("diff", "Show what differs between recipes or runs, field by field."),
     "submit": ("submit", "Write the run folder and submit the job."),
@@ -28,7 +29,7 @@ VERBS = {
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
 SECTIONS = {
-    "Write and check": ("new", "validate", "plan", "diff", "schema", "completion"),
+    "Write and check": ("new", "import", "validate", "plan", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
     "Results": ("collect", "report", "compare"),
 }

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cli.foreign import load_any
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster
 from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.model import Plan
-from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
+from recipe_toolkit.recipe_loader import LoadedRecipe
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _warn(warnings: Sequence[Problem]) -> None:
 
 
 def _plan(file: Path, site: LoadedCluster, sets: Sequence[str], rehearse: bool) -> Planned:
-    recipe = load_recipe(file, sets)
+    recipe = load_any(file, sets)
     _warn(recipe.warnings)
     try:
         plan = build_plan(recipe.recipe, site.cluster, rehearse=rehearse)

@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 
 from recipe_toolkit.cli import completing
+from recipe_toolkit.cli.foreign import load_any
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster, load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.errors import InputError, Problem, printable
 from recipe_toolkit.plan.any_site import any_site
 from recipe_toolkit.plan.build import build_plan
-from recipe_toolkit.recipe_loader import LoadedRecipe, load_recipe
+from recipe_toolkit.recipe_loader import LoadedRecipe
 from recipe_toolkit.text_file import read_text
 
 _SUFFIXES = (".yaml", ".yml")
@@ -139,7 +140,7 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
             profile = load_profile(path)
             facts: dict[str, object] = {"name": profile.cluster.name, "scheduler": profile.cluster.scheduler}
             return _Verdict(str(path), kind, facts, profile.warnings)
-        recipe = load_recipe(path, sets)
+        recipe = load_any(path, sets)
         return _Verdict(str(path), kind, _facts(recipe, cluster), recipe.warnings)
     except InputError as error:
         return _Verdict(str(path), kind, None, error.problems)

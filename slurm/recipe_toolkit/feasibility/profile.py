@@ -14,7 +14,7 @@ _SAID_IN_SLURM = {
     name: f"slurm.{name}"
     for name in ("partition", "account", "qos", "reservation", "constraint", "exclusive", "segment")
 }
-_DIRECTIVES = {
+DIRECTIVES = {
     **_SAID_IN_SLURM,
     "gres": "slurm.gpus and slurm.gres_name",
     "gpus": "slurm.gpus and slurm.gres_name",
@@ -51,8 +51,8 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
     yield from _check_models(cluster)
     for name in cluster.slurm.directives:
         # Other things than GPUs are asked for by gres too.
-        if name in _DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
-            yield Fault(("slurm", "directives", name), f"is set by {_DIRECTIVES[name]}", "leave it out here", key=True)
+        if name in DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
+            yield Fault(("slurm", "directives", name), f"is set by {DIRECTIVES[name]}", "leave it out here", key=True)
     yield from containers.check_profile(cluster)
 
 

@@ -68,10 +68,15 @@ def holds_secret(text: str) -> bool:
     return any(_SECRET_VALUE.search(line[:_LONGEST_SECRET]) for line in text.splitlines())
 
 
+def reserved(name: str) -> str | None:
+    """Why nobody but the toolkit sets this variable, or None."""
+    return RESERVED.get(name) or next((why for begin, why in _PREFIXES.items() if name.startswith(begin)), None)
+
+
 def check_env(env: Mapping[str, str], at: FieldPath, *, site: bool = False) -> Iterator[Fault]:
     """What of ``env`` is refused; ``site``: it is a profile's, which may name network interfaces."""
     for name, value in env.items():
-        reason = RESERVED.get(name) or next((why for begin, why in _PREFIXES.items() if name.startswith(begin)), None)
+        reason = reserved(name)
         if reason:
             yield Fault((*at, name), f"cannot be set: {reason}", "leave it out", key=True)
         elif name in _SITE and not site:

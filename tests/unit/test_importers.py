@@ -1,0 +1,234 @@
+"""Recipes of other tools: what is made of each made-up file, and that no key of them goes unseen."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe_toolkit.document import Document, parse_yaml, read_document
+from recipe_toolkit.errors import InputError
+from recipe_toolkit.importers import import_file, output
+from recipe_toolkit.importers.imported import Imported
+from recipe_toolkit.importers.notes import KINDS, lines
+from recipe_toolkit.recipe_loader import load_recipe
+
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+FILES = {path.stem: path for path in sorted(FOREIGN.glob("*.yaml"))}
+REFUSED = {"srt1-sglang"}
+GOOD = sorted(FILES.keys() - REFUSED)
+
+
+def imported(name: str) -> Imported:
+    """A made-up file under its name alone, so that no path of this machine is in what is made."""
+    return import_file(Path(f"{name}.yaml"), None, parse_yaml(FILES[name].read_text(encoding="utf-8"), f"{name}.yaml"))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_made(name: str, golden: Any) -> None:
+    one = imported(name)
+    for recipe in one.recipes:
+        golden(f"import/{name}/{recipe.name}.yaml", output.recipe_text(one, recipe))
+    report = [*lines(one.notes), *(problem.render() for problem in one.warnings)]
+    golden(f"import/{name}/report.txt", "".join(f"{line}\n" for line in report))
+    golden(f"import/{name}/profile.yaml", output.profile_text([one], "site"))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_files_load_to_what_was_checked(name: str, tmp_path: Path) -> None:
+    one = imported(name)
+    paths = output.save([one], tmp_path / "out", tmp_path / "site.yaml")
+    assert len(paths[f"{name}.yaml"]) == len(one.recipes)
+    for recipe in one.recipes:
+        loaded = load_recipe(tmp_path / "out" / f"{recipe.name}.yaml")
+        assert loaded.data == {**recipe.loaded.data, "name": recipe.name}
+        whole = tmp_path / "whole.yaml"
+        whole.write_text(output.recipe_text(one, recipe, whole=True), encoding="utf-8")
+        assert load_recipe(whole).data == loaded.data
+
+
+def test_nothing_is_lost_of_what_has_a_place() -> None:
+    one = imported("srt1-lossless")
+    assert one.lossless
+    assert {note.kind for note in one.notes} == {"changed"}
+
+
+def test_an_engine_that_is_not_vllm_is_refused_with_the_reason() -> None:
+    with pytest.raises(InputError) as refused:
+        imported("srt1-sglang")
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.line) == ("backend.type", 4)
+    assert "SGLang" in problem.message
+
+
+def mappings(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each mapping in the data."""
+    if isinstance(data, list):
+        return [found for index, item in enumerate(data) for found in mappings(item, (*path, index))]
+    if not isinstance(data, dict):
+        return []
+    return [path, *(found for key, item in data.items() for found in mappings(item, (*path, key)))]
+
+
+INVENTED = "zz_invented"
+PLACES = [(name, path) for name in GOOD for path in mappings(read_document(FILES[name]).data)]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), PLACES, ids=lambda item: item if isinstance(item, str) else ".".join(map(str, item))
+)
+def test_a_key_that_nobody_knows_is_carried_refused_or_named(name: str, path: tuple[Any, ...]) -> None:
+    """Wherever it stands: what no importer reads must not go unseen."""
+    document = read_document(FILES[name])
+    holder = document.data
+    for part in path:
+        holder = holder[part]
+    holder[INVENTED] = "7x7"
+    try:
+        one = import_file(FILES[name], None, document)
+    except InputError as error:
+        told = [f"{problem.field} {problem.message}" for problem in error.problems]
+    else:
+        told = [f"{note.field} {note.value}" for note in one.notes]
+        told += [str(recipe.data) for recipe in one.recipes] + [str(one.profile.data)]
+    assert any(INVENTED in item or INVENTED.replace("_", "-") in item for item in told), told
+
+
+def test_notes_name_the_line_and_what_follows() -> None:
+    notes = {note.field: note for note in imported("srt1-disagg").notes}
+    lost = notes["telemetry"]
+    assert (lost.kind, lost.place.line, lost.value) == ("lost", 129, '{"enabled": true}')
+    assert lost.message == "no power is measured"
+    assert notes["backend.decode_environment.TOY_TOKEN"].value == "…"
+    assert {note.kind for note in notes.values()} <= KINDS.keys()
+
+
+def test_our_own_refusal_is_told_at_their_line(tmp_path: Path) -> None:
+    text = FILES["srt1-lossless"].read_text(encoding="utf-8")
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        text.replace("max-model-len: 2048}\n    decode", "max-modle-len: 2048}\n    decode"), encoding="utf-8"
+    )
+    with pytest.raises(InputError) as refused:
+        import_file(path)
+    (problem,) = refused.value.problems
+    assert (problem.file, problem.line) == (str(path), 12)
+    assert "max-modle-len" in problem.render()
+
+
+def test_a_setup_script_is_taken_from_configs_above(tmp_path: Path) -> None:
+    script = "#!/bin/sh -e\npip install toy\n"
+    for folder in ("configs", "recipes/toys"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "configs" / "prepare.sh").write_text(script, encoding="utf-8")
+    path = tmp_path / "recipes" / "toys" / "r.yaml"
+    path.write_text("setup_script: prepare.sh\n" + FILES["srt1-lossless"].read_text(encoding="utf-8"), encoding="utf-8")
+    one = import_file(path)
+    assert one.lossless
+    assert one.recipes[0].data["setup"] == [{"name": "prepare", "run": script}]
+    (tmp_path / "configs" / "prepare.sh").write_text(f"{script}. /configs/more.sh\n", encoding="utf-8")
+    assert [note.field for note in import_file(path).notes if note.kind == "lost"] == ["setup_script"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        (None, ["toy", "toy-pair", "toy_context_0", "toy_context_1"]),
+        ("base", ["toy"]),
+        ("override_pair", ["toy-pair"]),
+        ("zip_override_context", ["toy", "toy_context_0", "toy_context_1"]),
+        ("zip_override_context[1]", ["toy_context_1"]),
+        ("*pair", ["toy-pair"]),
+    ],
+)
+def test_selectors(selector: str | None, names: list[str]) -> None:
+    assert [recipe.name for recipe in import_file(FILES["srt1-overrides"], selector).recipes] == names
+
+
+def test_a_selector_that_selects_nothing_says_what_there_is() -> None:
+    with pytest.raises(InputError) as refused:
+        import_file(FILES["srt1-overrides"], "override_none")
+    assert "override_pair; zip_override_context[0]" in refused.value.render()
+    with pytest.raises(InputError, match="no variant"):
+        import_file(FILES["srt1-lossless"], "base")
+
+
+def test_one_combination_of_a_sweep() -> None:
+    (recipe,) = import_file(FILES["srt1-sweep"], "tp=8,dp=1,ep=true").recipes
+    assert recipe.data["roles"]["serve"]["parallel"] == {"tp": 8, "ep": True}
+    assert recipe.data["benchmarks"][0]["concurrency"] == [1, 2, 4]
+
+
+VALUES = [
+    None,
+    True,
+    0,
+    -1,
+    10**30,
+    0.5,
+    "",
+    "x",
+    "{tp}",
+    "null",
+    [],
+    [[]],
+    {},
+    {"a": {"b": [1]}},
+    "two\nlines ",
+    "1e999",
+    '{"a": "\\u0000"}',
+]
+
+
+def mutated(data: Any, choose: random.Random) -> Any:
+    """The data with one to three of its values deleted, doubled or of another type."""
+    data = copy.deepcopy(data)
+    for _ in range(choose.randint(1, 3)):
+        holder: Any = data
+        while True:
+            key = choose.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+            if isinstance(holder[key], (dict, list)) and holder[key] and choose.random() < 0.8:
+                holder = holder[key]
+                continue
+            what = choose.random()
+            if what < 0.2:
+                del holder[key]
+            elif what < 0.3 and isinstance(holder, list):
+                holder.append(copy.deepcopy(holder[key]))
+            else:
+                holder[key] = copy.deepcopy(choose.choice(VALUES))
+            break
+        if not data:
+            return data
+    return data
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_damaged_files_are_imported_or_refused(name: str) -> None:
+    """Never another error: whatever stands where, it is read, named or refused."""
+    good = read_document(FILES[name])
+    choose = random.Random(name)
+    for _ in range(150):
+        document = Document(good.file, mutated(good.data, choose), dict(good.keys), dict(good.values))
+        try:
+            one = import_file(FILES[name], None, document)
+        except InputError:
+            continue
+        for recipe in one.recipes[:2]:
+            assert parse_yaml(output.recipe_text(one, recipe, whole=True), "r").problems == []
+        lines(one.notes)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_files_that_are_cut_are_imported_or_refused(name: str, tmp_path: Path) -> None:
+    text = FILES[name].read_text(encoding="utf-8")
+    path = tmp_path / "cut.yaml"
+    for end in range(0, len(text), max(1, len(text) // 40)):
+        path.write_text(text[:end], encoding="utf-8")
+        try:
+            import_file(path)
+        except InputError:
+            continue
