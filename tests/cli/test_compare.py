@@ -106,6 +106,7 @@ def test_runs_that_have_nothing_in_common(recipe, pair):
 
 def test_compare_refuses_what_it_does_not_know(recipe, pair):
     assert "2 to 26 runs can be compared, not 1" in recipe("compare", "last").stderr
+    assert "not 27" in recipe("compare", *["last"] * 27).stderr
     done = recipe("compare", "last", "last", "--metric", "ttft_ms.maen")
     assert done.returncode == 2
     assert "did you mean `ttft_ms.mean`?" in done.stderr

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -305,6 +310,97 @@ def test_logs_follows_until_the_run_ends(recipe, runs, fake_slurm):
         write_state(run, "done")
         assert process.stdout.read() == "last"
         assert process.wait(timeout=20) == 0
+
+
+def test_logs_of_several_processes_begin_with_their_names(recipe, logged):
+    done = recipe("logs", "last", "serve-0", "agent-0", "-n", "1")
+    assert (done.returncode, done.stdout) == (0, "agent-0 | agent\nserve-0 | three\n")
+    assert recipe("logs", "last", "serve*").stdout == "serve-0 | one\nserve-0 | two\nserve-0 | three\n"
+    every = recipe("logs", "last", "--all").stdout.splitlines()
+    assert every == [
+        "agent-0 | agent",
+        *(f"serve-0 | {word}" for word in ("one", "two", "three")),
+        "job     | job zero",
+        "job     | job one",
+    ]
+    assert recipe("logs", "last", "serve-0", "--all").returncode == 2
+    nothing = recipe("logs", "last", "serve-0", "decode*")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert "has no log 'decode*'" in nothing.stderr
+    # One that is planned, of a run that is over, will not come any more.
+    assert recipe("logs", "last", "agent-1", "-f").returncode == 1
+
+
+def test_logs_are_in_colours_on_a_terminal_alone(recipe, logged):
+    assert "\x1b" not in recipe("logs", "last", "--all").stdout
+    for env, colours in (({}, True), ({"NO_COLOR": "1"}, False)):
+        code, shown = on_a_terminal([RECIPE, "logs", "last", "serve-0", "job"], recipe.folder, **env)
+        assert code == 0
+        assert "three" in shown
+        assert ("\x1b[36m" in shown) == colours
+
+
+def on_a_terminal(words, folder, **env):
+    """What a command prints on a terminal of 80 columns, and its exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execve(words[0], [str(word) for word in words], {**os.environ, "TERM": "xterm", **env})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that the other end is gone
+        while data := os.read(terminal, 1 << 16):
+            shown += data
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+def test_logs_follow_several_as_they_come(recipe, runs, fake_slurm):
+    """Whole lines, also of a process that starts later; the run's end ends it."""
+    run = make_run(runs, ONE, state="running", phase="bench")
+    plan = json.loads(run.plan.read_text())
+    plan["processes"] = [{"name": "decode-0"}, {"name": "decode-1"}]
+    run.plan.write_text(json.dumps(plan))
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    process = subprocess.Popen(
+        [RECIPE, "logs", "last", "decode*", "-f"], cwd=recipe.folder, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        node = run.attempt(0).node(0)
+        node.mkdir(parents=True)
+        with (node / "decode-0.log").open("w", buffering=1) as zero, (node / "decode-1.log").open("w") as one:
+            zero.write("first\n10 %\r20 %\r30 %\nhalf a ")
+            assert process.stdout.readline() == "decode-0 | first\n"
+            assert process.stdout.readline() == "decode-0 | 30 %\n"
+            one.write("of the other\n")
+            one.flush()
+            assert process.stdout.readline() == "decode-1 | of the other\n"
+            zero.write("line\nwithout end")
+            assert process.stdout.readline() == "decode-0 | half a line\n"
+        (node / "router.log").write_text("not asked for\n")
+        write_state(run, "done")
+        assert process.stdout.read() == "decode-0 | without end\n"
+        assert process.wait(timeout=20) == 0
+
+
+def test_ctrl_c_ends_the_following_with_130(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="running", phase="bench")
+    log = run.attempt(0).process_log(0, "serve-0")
+    log.parent.mkdir(parents=True)
+    log.write_text("first\n")
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    process = subprocess.Popen(
+        [RECIPE, "logs", "last", "--all", "-f"],
+        cwd=recipe.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout.readline() == "serve-0 | first\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr.read() == ""
 
 
 # --- wait

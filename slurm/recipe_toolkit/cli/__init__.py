@@ -18,7 +18,7 @@ VERBS = {
     "submit": ("submit", "Write the run folder and submit the job."),
     "list": ("runs", "List the runs of a profile."),
     "status": ("runs", "Show the state of a run and of each of its processes."),
-    "logs": ("runs", "Print the log of one process of a run."),
+    "logs": ("logs", "Print the logs of processes of a run."),
     "wait": ("runs", "Wait until a run ends; the exit code says how."),
     "cancel": ("runs", "Cancel a run; safe to repeat."),
     "collect": ("results", "Gather a run's results and artifacts, with a manifest."),

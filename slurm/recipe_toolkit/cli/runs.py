@@ -1,19 +1,17 @@
-"""``recipe list``, ``status``, ``logs``, ``wait`` and ``cancel``."""
+"""``recipe list``, ``status``, ``wait`` and ``cancel``."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from recipe_toolkit.cli import completing
+from recipe_toolkit.cli.rows import table, word
 from recipe_toolkit.errors import UnknownRun
-from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import all_runs, find_run, find_runs, roots
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,15 +65,8 @@ def list_command(runs: str | None, cluster: str | None, as_json: bool, count: in
         marked = f"{state.state} ({', '.join(marks)})" if marks else state.state
         note = (state.message or "").partition("\n")[0]
         rows.append((state.id, marked, state.phase or "-", state.job_id or "-", note))
-    _table(rows)
+    table(rows)
     return 0
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        click.echo(line.rstrip())
 
 
 @click.command("status")
@@ -107,7 +98,7 @@ def status_command(run: str, runs: str | None, cluster: str | None, as_json: boo
         click.echo("\nlast known, before the run ended without a word:")
     nodes = [(str(n.get("index")), str(n.get("name")), str(n.get("address")), str(n.get("state"))) for n in state.nodes]
     processes = [
-        (name, str(view.get("state")), _word(view.get("node")), _word(view.get("pid")), _word(view.get("exit_code")))
+        (name, str(view.get("state")), word(view.get("node")), word(view.get("pid")), word(view.get("exit_code")))
         for name, view in state.processes.items()
     ]
     for head, rows in (
@@ -117,98 +108,12 @@ def status_command(run: str, runs: str | None, cluster: str | None, as_json: boo
     ):
         if rows:
             click.echo()
-            _table([head, *rows])
+            table([head, *rows])
     return 0
-
-
-def _word(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def _time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-@click.command("logs")
-@run_argument
-@click.argument("process", required=False, shell_complete=completing.processes)
-@where_options
-@as_json_option
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
-@click.option("--attempt", type=click.IntRange(min=0), help="Of an earlier attempt of a requeued run.")
-def logs_command(
-    run: str,
-    process: str | None,
-    runs: str | None,
-    cluster: str | None,
-    as_json: bool,
-    lines: int | None,
-    follow: bool,
-    attempt: int | None,
-) -> int:
-    """Print the log of one PROCESS of RUN; without PROCESS, list the logs that there are.
-
-    `agent-N` is the log of node N's agent, `job` what the scheduler's job printed.
-    """
-    from recipe_toolkit.submit.logs import choose_logs, list_logs, tail
-    from recipe_toolkit.submit.logs import follow as follow_logs
-    from recipe_toolkit.submit.state import run_state
-
-    found = find_run(run, roots(runs, cluster))
-    if process is None:
-        logs = list_logs(found, attempt)
-        if as_json:
-            for log in logs:
-                click.echo(json.dumps(log.to_json()))
-        elif logs:
-            rows = [(log.name, _word(log.node), str(log.bytes), str(log.path)) for log in logs]
-            _table([("LOG", "NODE", "BYTES", "PATH"), *rows])
-        else:
-            click.echo(f"{found.id} has no logs yet: {run_state(found).state}", err=True)
-        return 0
-    chosen = choose_logs(found, process, attempt)
-    several = len(chosen) > 1
-    if not follow:
-        for log in chosen:
-            _print_log(log.path, tail(log.path, lines)[0], several)
-        return 0
-    ended = _Ended(found)
-    try:
-        last: Path | None = None
-        for log, text in follow_logs(chosen, lines, ended):
-            _print_log(log.path, text, several and log.path != last)
-            last = log.path
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-def _print_log(path: Path, text: bytes, head: bool) -> None:
-    if head:
-        click.echo(f"==> {path} <==", err=True)
-    sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
-
-
-class _Ended:
-    """Whether a run has ended, asking the scheduler every few seconds only."""
-
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
-        self._next = 0.0
-
-    def __call__(self) -> bool:
-        from recipe_toolkit.submit.record import read_record
-        from recipe_toolkit.submit.state import run_state
-
-        if read_record(self._run).state == "done":
-            return True
-        if time.monotonic() < self._next:
-            return False
-        final = run_state(self._run).final
-        self._next = time.monotonic() + 5.0
-        return final
 
 
 @click.command("wait")

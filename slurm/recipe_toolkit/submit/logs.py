@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.errors import UnknownRun
-from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.rundir import RunDir, read_json
 
 BLOCK = 1 << 16
+RELIST_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,35 @@ def _job_logs(run: RunDir) -> list[Path]:
     return sorted([*run.job_folder.glob("*_log.out"), *run.job_folder.glob("*_log.err"), *run.job_folder.glob("*.log")])
 
 
-def choose_logs(run: RunDir, name: str, attempt: int | None = None) -> list[Log]:
-    """The logs called ``name``. Raises UnknownRun with those that there are."""
+def is_pattern(word: str) -> bool:
+    """Whether a word stands for any number of names."""
+    return any(char in word for char in "*?[")
+
+
+def choose_logs(run: RunDir, words: Sequence[str], attempt: int | None = None, *, expected: bool = False) -> list[Log]:
+    """The logs whose names are, or match, one of ``words``, in the order of :func:`list_logs`.
+
+    ``expected``: a word may also mean a log that will only be written. Raises UnknownRun for a word that
+    means none, with the names that there are.
+    """
     logs = list_logs(run, attempt)
-    chosen = [log for log in logs if log.name == name]
-    if chosen:
-        return chosen
-    names = ", ".join(dict.fromkeys(log.name for log in logs)) or "none yet"
-    raise UnknownRun(f"{run.id} has no log {name!r}", hint=f"logs: {names}")
+    names = dict.fromkeys([*(log.name for log in logs), *(_planned(run) if expected else ())])
+    for word in words:
+        if word != "*" and not any(fnmatchcase(name, word) for name in names):
+            there = ", ".join(names) or "none yet"
+            raise UnknownRun(f"{run.id} has no log {word!r}", hint=f"logs: {there}")
+    return [log for log in logs if any(fnmatchcase(log.name, word) for word in words)]
+
+
+def _planned(run: RunDir) -> list[str]:
+    """The names of the logs that the run will have, as far as its plan says."""
+    try:
+        plan = read_json(run.plan)
+        processes = [*plan["processes"], *(point["process"] for point in plan["benchmarks"])]
+        names = [str(process["name"]) for process in processes]
+        return [*names, *(f"agent-{node['index']}" for node in plan["nodes"]), "job"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def tail(path: Path, lines: int | None) -> tuple[bytes, int]:
@@ -89,15 +112,25 @@ def tail(path: Path, lines: int | None) -> tuple[bytes, int]:
         return b"".join(data.splitlines(keepends=True)[-lines:] if lines else []), end
 
 
-def follow(logs: list[Log], lines: int | None, ended: Callable[[], bool]) -> Iterator[tuple[Log, bytes]]:
-    """What the files hold, then what is added, until ``ended`` and nothing more has come."""
+def follow_logs(
+    choose: Callable[[], list[Log]], lines: int | None, ended: Callable[[], bool]
+) -> Iterator[tuple[Log, bytes]]:
+    """What the files hold, then what is added, until ``ended`` and nothing more has come.
+
+    ``choose`` says which files, again and again: a log that appears later is followed from its beginning.
+    """
     positions: dict[Path, int] = {}
-    for log in logs:
-        text, positions[log.path] = tail(log.path, lines)
-        if text:
-            yield log, text
+    logs: list[Log] = []
+    listed = 0.0
     while True:
         last = ended()  # before the read: what was written until then is still printed
+        if last or not logs or time.monotonic() - listed > RELIST_S:
+            first, logs, listed = listed == 0.0, choose(), time.monotonic()
+            for log in logs:
+                if log.path not in positions:
+                    text, positions[log.path] = tail(log.path, lines if first else None)
+                    if text:
+                        yield log, text
         for log in logs:
             with log.path.open("rb") as file:
                 file.seek(positions[log.path])
