@@ -107,6 +107,7 @@ def test_no_value_of_a_variable_in_a_command(runtime):
         names = ",".join(bound.argv).replace("=", ",").split(",")
         assert {*process.env, *process.secrets} - {
             "ENROOT_MOUNT_HOME",
+            "ENROOT_LOGIN_SHELL",
             "NVIDIA_VISIBLE_DEVICES",
             "NVIDIA_DRIVER_CAPABILITIES",
         } <= set(names)

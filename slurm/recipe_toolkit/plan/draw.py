@@ -14,7 +14,7 @@ _INDENT = "    "
 
 def draw(plan: Plan) -> str:
     """The picture, the points, and all commands with their variables; references stand in <brackets>."""
-    parts = [_head(plan), _picture(plan), _points(plan), *_setup(plan)]
+    parts = [_head(plan), _picture(plan), _points(plan), *_images(plan), *_setup(plan)]
     parts += [_process(process) for process in plan.processes]
     parts += [_process(point.process) for point in plan.benchmarks]
     return "\n\n".join(parts) + "\n"
@@ -31,6 +31,18 @@ def _head(plan: Plan) -> str:
         f"requests go to {plan.entry}; proof: {_proof(plan)}",
     ]
     return "\n".join(lines)
+
+
+def _images(plan: Plan) -> list[str]:
+    if not plan.images:
+        return []
+    lines = []
+    for image in plan.images:
+        at = f" in {show(image.file)}" if image.file not in (None, image.reference) else ""
+        nodes = f"node{'s' if len(image.nodes) > 1 else ''} {_numbers(image.nodes)}"
+        how = f"where missing: {' '.join(map(_word, image.fetch))}" if image.fetch else "must be there already"
+        lines.append(f"{_INDENT}{image.reference}{at} ({nodes}); {how}")
+    return ["\n".join(["images:", *lines])]
 
 
 def _setup(plan: Plan) -> list[str]:

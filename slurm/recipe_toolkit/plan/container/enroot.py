@@ -15,13 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recipe_toolkit.cluster import Container
-from recipe_toolkit.plan.container.inside import Inside, Runtime
+from recipe_toolkit.plan.container.inside import HOME, Inside, Runtime
 from recipe_toolkit.plan.container.store import Place, pinned, registry
 from recipe_toolkit.plan.model import Image, Process
 from recipe_toolkit.plan.values import ImagePart, PackagePath, Program, Value
 
 # Read on the node, before the root is switched: it needs no mount.
 _RC = PackagePath("run/rc.sh")
+# A login shell would read the image's /etc/profile, and Debian's puts its own PATH over the image's.
+_SETTINGS = {"ENROOT_MOUNT_HOME": "no", "ENROOT_LOGIN_SHELL": "no"}
 
 
 def devices(inside: Inside) -> dict[str, Value]:
@@ -33,13 +35,15 @@ def devices(inside: Inside) -> dict[str, Value]:
 
 def _housed(inside: Inside) -> Process:
     words: list[Value] = [Program("enroot"), "start", "--root", "--rw", "--rc", _RC]
+    if "HOME" not in inside.variables:
+        words += ["--env", f"HOME={HOME}"]
     for mount in inside.mounts():
         # An entry of fstab(5) with colons: source, target, type, options (doc/image-format.md).
         words += ["--mount", mount.text(":none:x-create=auto,rbind", ",ro")]
     for variable in inside.variables:
         words += ["--env", variable]
     words += [*inside.container.args, str(inside.place.file), inside.folder, inside.program, *inside.rest]
-    env = {**inside.process.env, **devices(inside), "ENROOT_MOUNT_HOME": "no"}
+    env = {**inside.process.env, **devices(inside), **_SETTINGS}
     return replace(inside.process, argv=tuple(words), env=env)
 
 
