@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,54 @@ KINDS = ("recipe", "cluster")
 def editor_schema(name: str) -> dict[str, Any]:
     """The schema ``name``; that of recipes knows the flags of ``engine.args`` and a role's ``args``.
 
-    It accepts what the plain one accepts, and null for a mapping or a list: over a base, null deletes.
+    It accepts what the plain one accepts, and null where that can delete a key of the base.
     Raises OSError where a file of the package cannot be read.
     """
     schema = copy.deepcopy(load_schema(name))
     if name == "recipe":
         _take_null(schema)
+        complete = schema["$defs"]["complete"]
+        whole = {key: complete["properties"].get(key, schema["properties"][key]) for key in complete["required"]}
+        # What is required is offered as one piece, under this title.
+        complete.update(title="a whole recipe", properties={**whole, **complete["properties"]})
         definitions = schema["$defs"]
-        definitions["vllm_args"] = {**definitions["args"], "properties": _flags()}
+        takes = definitions["args"]["additionalProperties"]["type"]
+        definitions["vllm_args"] = {**definitions["args"], "properties": _flags(takes)}
         for holder in ("engine", "role"):
             definitions[holder]["properties"]["args"]["$ref"] = "#/$defs/vllm_args"
     return schema
 
 
-def _take_null(node: Any) -> None:
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        if isinstance(child, dict) and child.get("type") in ("object", "array"):
-            child["type"] = [child["type"], "null"]
-        _take_null(child)
+def _nodes(node: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping of a schema, with its key."""
+    if isinstance(node, dict):
+        yield key, node
+    for name, child in node.items() if isinstance(node, dict) else ((key, item) for item in node):
+        if isinstance(child, (dict, list)):
+            yield from _nodes(child, name)
 
 
-def _flags() -> dict[str, Any]:
+def _take_null(schema: dict[str, Any]) -> None:
+    """Take null where a recipe can delete: all but choices, and single values that every recipe needs."""
+    nodes = list(_nodes(schema))
+    needed = {name for _, node in nodes if isinstance(node.get("required"), list) for name in node["required"]}
+    for key, node in nodes:
+        kinds = node.get("type")
+        if "enum" in node or not isinstance(kinds, (str, list)):
+            continue
+        if kinds in ("object", "array") or key not in needed:
+            node["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+
+
+def _flags(takes: Sequence[str]) -> dict[str, Any]:
     version = vllm_args.versions()[-1]
     options = json.loads((vllm_args.FOLDER / f"{version}.json").read_text(encoding="utf-8"))["options"]
     set_elsewhere = {*vllm_args.RESERVED, *vllm_args.PARALLEL}
-    return {name: _flag(name, option, version) for name, option in options.items() if name not in set_elsewhere}
+    return {
+        name: {"type": takes, **_flag(name, option, version)}
+        for name, option in options.items()
+        if name not in set_elsewhere
+    }
 
 
 _TAKES = {"flag": "true", "bool": "true or false", "json": "a mapping, a list or a string", "list": "a list"}

@@ -101,7 +101,22 @@ def test_benchmarks_are_offered_what_their_client_takes(editor):
     assert "isl" not in command
 
 
+def test_null_deletes_what_a_base_has(editor):
+    text = "extends: base.yaml\nroles: {serve: null, decode: {args: {max-num-seqs: null}}}\nslo: {ttft_s: null}\n"
+    assert (
+        editor.open(f"{text}description: null\nbenchmarks: null\nengine: {{env: {{OMP_NUM_THREADS: null}}}}\n")[0] == []
+    )
+    assert editor.open(f"{text}resources: {{gpus_per_node: null}}\n")[0] == [(4, 'Incorrect type. Expected "integer".')]
+
+
+def test_what_is_required_is_offered_as_one_piece(editor):
+    (text,) = editor.inserted("|\n", "a whole recipe")
+    keys = [line.partition(":")[0] for line in text.splitlines() if line[0].isalpha()]
+    assert keys == ["schema", "name", "model", "engine", "resources", "roles", "benchmarks"]
+
+
 def test_a_chosen_key_presumes_nothing(editor):
+    assert editor.inserted("engine:\n  args:\n    |\n", "block-size") == ["block-size: "]
     assert editor.inserted("benchmarks:\n  - |\n", "client") == ["client: "]
     for key in ("model", "engine", "resources", "kv_transfer"):
         assert [text.split() for text in editor.inserted("|\n", key)] == [[f"{key}:"]], key

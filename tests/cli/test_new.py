@@ -136,6 +136,10 @@ def test_the_models_of_the_profile_that_is_used_are_presumed(recipe):
     assert done.returncode == 0, done.stderr
     assert load_recipe(recipe.folder / "x.yaml").recipe.model.path == "llama"
     assert "recipe plan x.yaml -c ./site.yaml\n" in done.stderr
+    done = recipe("new", "y.yaml", "--yes", RECIPE_CLUSTER="./site.yaml")
+    assert load_recipe(recipe.folder / "y.yaml").recipe.model.path == "llama", done.stderr
+    done = recipe("new", "z.yaml", "--yes", "--profile", "-", RECIPE_CLUSTER="./site.yaml")
+    assert load_recipe(recipe.folder / "z.yaml").recipe.model.path == "hf:Qwen/Qwen3-0.6B", done.stderr
 
 
 def test_slurm_says_which_partitions_and_gpus_there_are(recipe, fake_slurm, monkeypatch):

@@ -15,7 +15,7 @@ from recipe_toolkit.starter.questions import QUESTIONS, Site, presumed
 from recipe_toolkit.starter.texts import profile_text, recipe_text, value
 from recipe_toolkit.starter.values import numbers, role, short
 
-SITE = Site(sbatch=True, partitions={"gpu": ("B300", 4), "cpu": None}, version="0.32.0", runtimes=("none", "docker"))
+SITE = Site(sbatch=True, partitions={"gpu": ("B300", 4), "cpu": None}, version="0.32.0")
 BY_KEY = {question.key: question for question in QUESTIONS}
 
 

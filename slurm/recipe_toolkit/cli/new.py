@@ -25,7 +25,7 @@ PROFILES = Path("recipes/clusters")
 
 def _answers_as_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for question in reversed(QUESTIONS):
-        choices = question.choices(Site(runtimes=()))
+        choices = question.choices(Site())
         command = click.option(
             question.flag,
             question.key,
@@ -44,7 +44,7 @@ def _answers_as_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--cluster",
     metavar="NAME|FILE",
     shell_complete=completing.profiles,
-    help="Check against this profile (instead of --profile).",
+    help="Check against this profile, instead of --profile (default: $RECIPE_CLUSTER).",
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @_answers_as_options
@@ -59,6 +59,8 @@ def new_command(file: Path | None, yes: bool, cluster: str | None, force: bool, 
         raise click.UsageError("--cluster is a profile that is there, --profile one to write: give one of them")
     if file is not None:
         _refuse_existing(file, force)
+    if "profile" not in given:
+        cluster = cluster or os.environ.get("RECIPE_CLUSTER")
     used = _used_profile(cluster)
     answers = _Dialogue(given, used, ask=not yes and sys.stdin.isatty(), presume=yes).run()
     file = file or Path("recipes" if Path("recipes").is_dir() or answers["profile"] else "", f"{answers['name']}.yaml")
@@ -166,17 +168,14 @@ def _with_shape(given: Mapping[str, str]) -> dict[str, str]:
 def _look_around(cluster: Cluster | None) -> Site:
     from recipe_toolkit import vllm_args
     from recipe_toolkit.cluster_loader import known_clusters
-    from recipe_toolkit.schema_check import load_schema
 
     venv = os.environ.get("VIRTUAL_ENV")
-    runtimes = load_schema("cluster")["$defs"]["container"]["properties"]["runtime"]["enum"]
     return Site(
         sbatch=shutil.which("sbatch") is not None,
         profiles=[name for name in known_clusters() if name != "local"],
         vllm=venv if venv and Path(venv, "bin", "vllm").exists() else None,
         models=list(cluster.models) if cluster else (),
         version=vllm_args.versions()[-1],
-        runtimes=runtimes,
     )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recipe_toolkit.schema_check import load_schema
 from recipe_toolkit.starter.values import NONE, is_alias, number, numbers, optional, role, short
 
 Answers = Mapping[str, Any]
+RUNTIMES: Sequence[str] = load_schema("cluster")["$defs"]["container"]["properties"]["runtime"]["enum"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,6 @@ class Site:
     vllm: str | None = None
     models: Sequence[str] = ()
     version: str = "0"
-    runtimes: Sequence[str] = ("none",)
 
 
 def _always(_answers: Answers) -> bool:
@@ -134,7 +135,7 @@ QUESTIONS = (
         closed=False,  # sinfo hides some
     ),
     Question("account", "Account, or - for your default", _fixed(NONE), optional, _on_slurm),
-    Question("runtime", "Container runtime", _fixed("none"), when=_for_vllm, choices=lambda site: site.runtimes),
+    Question("runtime", "Container runtime", _fixed("none"), when=_for_vllm, choices=lambda _site: RUNTIMES),
     Question(
         "image",
         "Image that holds vLLM",
