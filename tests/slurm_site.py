@@ -127,6 +127,11 @@ class Run:
         wait_until(lambda: not self.survivors(), timeout_s, f"an end of {self.survivors()}")
 
 
+def command(pid: int) -> str:
+    """The words of a process, empty if it is gone."""
+    return _read(pid, "cmdline").replace("\0", " ")
+
+
 def _read(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from podman_rig import IMAGE
-from slurm_site import QUICK, Site, small_recipe
+from podman_rig import IMAGE, Podman
+from slurm_rig import find
+from slurm_site import LONG, QUICK, Site, command, small_recipe
+from submit_support import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.podman]
 
@@ -18,11 +22,17 @@ pytestmark = [pytest.mark.slurm, pytest.mark.podman]
 LIMITS = ["--ulimit", "nofile=1024:4096", "--ulimit", "nproc=1000:1000"]
 
 
-@pytest.fixture
-def site(slurm_rig, podman, tmp_path):
+def site_of(rig, podman: Podman, folder: Path, path: str = "") -> Site:
+    """A site whose simulated engine runs in the image; ``path``: a folder before all others on its PATH."""
     fields = {"tools": {"sim": {"image": IMAGE}}, "container": {"runtime": "podman", "args": LIMITS}}
     exports = [f"export {name}={value}" for name, value in podman.env.items()]
-    return Site(slurm_rig, tmp_path, fields=fields, setup=exports)
+    exports += [f'export PATH="{path}:$PATH"'] if path else []
+    return Site(rig, folder, fields=fields, setup=exports)
+
+
+@pytest.fixture
+def site(slurm_rig, podman, tmp_path):
+    return site_of(slurm_rig, podman, tmp_path)
 
 
 def test_a_run_in_containers_behind_its_setup_steps(site, podman):
@@ -53,3 +63,81 @@ def test_a_setup_step_that_fails_names_itself(site, podman):
     )
     assert re.search(r"log: attempts/0/nodes/0[01]/serve-0\.[01]\.log\n.*\n  setup: fix\n  no wheel\n", message)
     assert podman.containers() == []
+
+
+def test_a_cancelled_run_ends_its_engines_by_term(site, podman):
+    run = site.start(small_recipe(LONG))
+    run.starts("bench-c0")
+    assert len(podman.containers()) == 2
+    assert site.recipe("cancel", run.id).returncode == 0
+    state = run.wait(103)
+    # 143 is 128 + TERM: the signal has come through to the engine, and nobody had to kill it.
+    assert {view["exit_code"] for name, view in state["processes"].items() if name.startswith("serve")} <= {0, 143}
+    run.leaves_nothing()
+    assert podman.containers() == []
+
+
+def test_a_killed_agent_takes_its_container_along(site, podman):
+    run = site.start(small_recipe(LONG))
+    run.starts("bench-c0")
+    os.kill(run.agent(1), signal.SIGKILL)
+    state = run.wait(100)
+    assert re.search(r"node 1 \(n\d\) is lost", state["message"])
+    wait_until(lambda: podman.containers() == [], 30, "an end of the containers")
+    run.leaves_nothing()
+
+
+def test_what_nobody_could_remove_is_removed_by_the_next_attempt(site, podman, tmp_path):
+    go = tmp_path / "go"
+    run = site.start(small_recipe(["sh", "-c", 'while ! test -e "$1"; do echo .; sleep 0.5; done', "sh", str(go)]))
+    run.starts("bench-c0")
+    names = set(podman.containers())
+    assert names == {f"{run.id}-serve-0.0", f"{run.id}-serve-0.1"}
+    # All at once, so that nobody is left who could clean up: as when the nodes' agents run out of memory.
+    keepers = [pid for pid in site.rig.processes() if "keeper.py" in command(pid)]
+    doomed = [run.agent(0), run.agent(1), *keepers]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in doomed:
+            os.kill(pid, number)
+    wait_until(lambda: json.loads(site.recipe("status", run.id, "--json").stdout)["state"] == "failed", 60)
+    assert set(podman.containers()) == names
+    go.touch()
+    assert site.rig.exec("scontrol", "requeue", run.job_id).returncode == 0
+    wait_until(lambda: run.record.get("attempt") == 1, 60, "the second attempt")
+    state = run.wait(0)
+    assert (state["state"], state["attempt"]) == ("done", 1)
+    found = run.events("leftovers_removed")
+    assert sorted(name for event in found for name in event["processes"]) == ["serve-0.0", "serve-0.1"]
+    assert podman.containers() == []
+
+
+def test_an_image_that_is_missing_is_pulled_once(slurm_rig, podman, tmp_path):
+    """No registry is here, so a program stands before podman that loads an archive where it is told to pull."""
+    archive, pulls, front = tmp_path / "image.tar", tmp_path / "pulls", tmp_path / "bin" / "podman"
+    podman.call("save", "--quiet", "--output", str(archive), IMAGE)
+    podman.call("rmi", IMAGE)
+    front.parent.mkdir()
+    real = find("podman")
+    load = f'[ "$1" != pull ] || {{ echo "$3" >>{pulls}; exec {real} load --quiet --input {archive}; }}'
+    front.write_text(f'#!/bin/sh\n{load}\nexec {real} "$@"\n')
+    front.chmod(0o755)
+    run = site_of(slurm_rig, podman, tmp_path, str(front.parent)).start(small_recipe(QUICK))
+    run.wait(0)
+    # Two nodes of one host and one store: the second finds what the first has got.
+    assert pulls.read_text() == f"{IMAGE}\n"
+    (fetching,) = run.events("image_fetching")
+    assert fetching["folder"] == str(podman.folder / "store")
+    (image,) = run.events("image")
+    assert "sha256:" in image["id"]
+    assert image["id"] in podman.call("image", "inspect", "--format", "{{.Id}} {{.RepoDigests}}", IMAGE)
+    assert json.loads((run.folder / "results.json").read_text())["images"] == {IMAGE: image["id"]}
+
+
+def test_an_image_that_cannot_be_had_is_named_before_anything_starts(site):
+    site.profile.write_text(site.profile.read_text().replace(IMAGE, "localhost/none:1"))
+    done = site.submit(small_recipe(QUICK), "--wait", "--json")
+    assert done.returncode == 100
+    state = json.loads(done.stdout)
+    assert re.search(r"^images: node [01] \(n\d\): image localhost/none:1 was not fetched: ", state["message"])
+    assert re.search(r"^log: attempts/0/nodes/0[01]/image-0\.log$", state["message"], re.MULTILINE)
+    assert {view["state"] for view in state["processes"].values()} == {"pending"}

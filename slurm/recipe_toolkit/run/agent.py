@@ -328,7 +328,8 @@ class Agent:
         env = environment.child_environment(os.environ, wanted.pop("env"))
         order = fetch.Order(**wanted, env=env, deadline=deadline, stall=stall)
         log_file = self._attempt.process_log(self._where.index, name)
-        there, identity = await fetch.Fetcher(order, log_file, say, started).run()
+        shown = str(log_file.relative_to(self._run.root))
+        there, identity = await fetch.Fetcher(order, log_file, say, started, shown).run()
         if there:
             self._facts.setdefault("images", {})[order.reference] = identity
             write_json(self._attempt.facts(self._where.index), self._facts)

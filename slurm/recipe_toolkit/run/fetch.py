@@ -61,14 +61,20 @@ class Fetcher:
     """Serves one order.
 
     ``say`` is told of what takes long: an event's name and fields. ``started`` is told of the program
-    that fetches.
+    that fetches. ``shown``: what messages call the log.
     """
 
     def __init__(
-        self, order: Order, log_file: Path, say: Callable[..., None], started: Callable[[process.Child], None]
+        self,
+        order: Order,
+        log_file: Path,
+        say: Callable[..., None],
+        started: Callable[[process.Child], None],
+        shown: str = "",
     ) -> None:
         self._order = order
         self._log = log_file
+        self._shown = shown or str(log_file)
         self._say = say
         self._started = started
         self._limit = time.monotonic() + order.deadline
@@ -289,7 +295,7 @@ class Fetcher:
     def _failure(self, what: str) -> RunError:
         text = self._child.tail() if self._child is not None else ""
         cause, lines = logs.cause(text), logs.last_lines(text)
-        story = [f"image {self._order.reference} {what}" + (f": {cause}" if cause else ""), f"log: {self._log}"]
+        story = [f"image {self._order.reference} {what}" + (f": {cause}" if cause else ""), f"log: {self._shown}"]
         if lines:
             story += ["last lines:", *(f"  {line}" for line in lines)]
         return RunError("\n".join(story), hint=self._order.remedy or None)
