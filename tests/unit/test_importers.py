@@ -41,7 +41,7 @@ def test_what_is_made(name: str, golden: Any) -> None:
 def test_the_files_load_to_what_was_checked(name: str, tmp_path: Path) -> None:
     one = imported(name)
     paths = output.save([one], tmp_path / "out", tmp_path / "site.yaml")
-    assert len(paths[f"{name}.yaml"]) == len(one.recipes)
+    assert len(paths.get(f"{name}.yaml", [])) == len(one.recipes)
     for recipe in one.recipes:
         loaded = load_recipe(tmp_path / "out" / f"{recipe.name}.yaml")
         assert loaded.data == {**recipe.loaded.data, "name": recipe.name}
@@ -117,6 +117,48 @@ def test_our_own_refusal_is_told_at_their_line(tmp_path: Path) -> None:
     (problem,) = refused.value.problems
     assert (problem.file, problem.line) == (str(path), 12)
     assert "max-modle-len" in problem.render()
+
+
+MASTER = FOREIGN / "inferencex" / "configs" / "master.yaml"
+
+
+def test_entries_of_a_master_file_lead_to_the_files_that_they_name() -> None:
+    one = import_file(MASTER)
+    assert [recipe.name for recipe in one.recipes] == ["toy-pd"]
+    lost = {note.field.split(".")[0]: note.message for note in one.notes if note.kind == "lost"}
+    assert lost["toy-fp8-h200-vllm"] == "its flags stand in a shell script, not in a recipe"
+    assert "no such file" in lost["toy-fp8-h200-dynamo-vllm"]
+    with pytest.raises(InputError, match="shell script"):
+        import_file(MASTER, "toy-fp8-h200-vllm")
+    with pytest.raises(InputError, match="no entry 'none'"):
+        import_file(MASTER, "none")
+
+
+@pytest.mark.parametrize("key", ["toy-fp8-h200-vllm", "toy-fp8-h200-dynamo-vllm"])
+def test_a_label_that_nobody_knows_is_named(key: str) -> None:
+    document = read_document(MASTER)
+    document.data[key][INVENTED] = 1
+    document.data[INVENTED] = 1
+    lost = {note.field for note in import_file(MASTER, None, document).notes if note.kind == "lost"}
+    assert {INVENTED, f"{key}.{INVENTED}"} <= lost
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("sglang serve x", "is not one command of the form vllm serve MODEL --FLAGS"),
+        ("vllm serve a && vllm serve b", "is not one command"),
+        ("vllm serve 'a", "cannot be split into words: no closing quotation"),
+    ],
+)
+def test_commands_that_cannot_be_read(tmp_path: Path, command: str, message: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(f"model: a/b\ncontainer: c\ncommand: |\n  {command}\n", encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        import_file(path)
+    (problem,) = refused.value.problems
+    assert (problem.line, problem.field) == (3, "command")
+    assert message in problem.message
 
 
 def test_a_setup_script_is_taken_from_configs_above(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import yaml
 
 from recipe_toolkit.document import Document, parse_yaml, read_document
 from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.faults import Fault
-from recipe_toolkit.importers import formats, srt
+from recipe_toolkit.faults import Fault, shown
+from recipe_toolkit.importers import formats, inferencex, sparkrun, srt, srt_cluster
 from recipe_toolkit.importers.draft import difference, write_yaml
 from recipe_toolkit.importers.notes import CHANGED, LOST, SKIPPED, Note, note, unique
 from recipe_toolkit.importers.profile import ProfileDraft
@@ -21,6 +21,8 @@ from recipe_toolkit.importers.variants import Variant, base_of, ignored_of, vari
 from recipe_toolkit.plan.any_site import any_site
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_document
+
+_MOST_REASONS = 50
 
 
 @dataclass(frozen=True)
@@ -189,14 +191,8 @@ def _check_text(recipe: Recipe) -> None:
 
 
 def _related(recipes: list[Recipe]) -> tuple[Recipe, ...]:
-    """Several recipes of one file: the first one whole, the others as what differs from it. Names are made unique."""
-    seen: dict[str, int] = {}
-    named = []
-    for recipe in recipes:
-        count = seen[recipe.name] = seen.get(recipe.name, 0) + 1
-        name = recipe.name if count == 1 else f"{recipe.name[:70]}-{count}"
-        named.append(replace(recipe, name=name, data={**recipe.data, "name": name}))
-    first, *others = named
+    """Several recipes of one file: the first one whole, the others as what differs from it."""
+    first, *others = _named(recipes)
     related = [first]
     for recipe in others:
         data = difference(first.data, recipe.data)
@@ -204,7 +200,55 @@ def _related(recipes: list[Recipe]) -> tuple[Recipe, ...]:
     return tuple(related)
 
 
+def _named(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Whole, each under a name of its own."""
+    seen: dict[str, int] = {}
+    named = []
+    for recipe in recipes:
+        count = seen[recipe.name] = seen.get(recipe.name, 0) + 1
+        name = recipe.name if count == 1 else f"{recipe.name[:70]}-{count}"
+        named.append(replace(recipe, name=name, data={**recipe.document.data, "name": name}, base=None))
+    return named
+
+
+def _import_master(document: Document, kind: str, selector: str | None) -> Imported:
+    """Each file that InferenceX's entries name; its recipes are not related to those of the other files."""
+    done, notes = inferencex.entries(document, selector, _import_srt)
+    if not done:
+        reasons = [item.problem() for item in unique(notes) if item.kind == LOST][:_MOST_REASONS]
+        errors = [replace(item, warning=False) for item in reasons]
+        raise InputError(errors or [document.problem(Fault((), f"has no entry {shown(selector)}"))])
+    profile = ProfileDraft()
+    for one in done:
+        profile.merge(one.profile)
+        notes += one.notes
+    recipes = tuple(_named([recipe for one in done for recipe in one.recipes]))
+    return Imported(document.file, kind, recipes, profile, tuple(unique(notes)))
+
+
+def _import_cluster(document: Document, kind: str, selector: str | None) -> Imported:
+    if any(not problem.warning for problem in document.problems):
+        raise InputError(document.problems)
+    if selector is not None:
+        raise InputError([document.problem(Fault((), f"has no variant {shown(selector)}"))])
+    profile, notes = srt_cluster.read_cluster(document)
+    return Imported(document.file, kind, (), profile, tuple(unique(notes)))
+
+
+def _import_sparkrun(document: Document, kind: str, selector: str | None) -> Imported:
+    if any(not problem.warning for problem in document.problems):
+        raise InputError(document.problems)
+    if selector is not None:
+        raise InputError([document.problem(Fault((), f"has no variant {shown(selector)}"))])
+    one = sparkrun.convert(document)
+    recipe = _finish(one, "")
+    return Imported(document.file, kind, (recipe,), one.profile, recipe.notes)
+
+
 _READERS: dict[str, Callable[[Document, str, str | None], Imported]] = {
     formats.SRT1: _import_srt,
     formats.SRT2: _import_srt,
+    formats.SRT_CLUSTER: _import_cluster,
+    formats.INFERENCEX: _import_master,
+    formats.SPARKRUN: _import_sparkrun,
 }

@@ -52,7 +52,8 @@ def profile_text(imported: Sequence[Imported], name: str) -> str:
     for one in imported:
         profile.merge(one.profile)
     head = [f"What {', '.join(one.file for one in imported)} said of a site, by recipe import."]
-    return write_yaml(profile.complete(name), head, {"runs": "A folder that all nodes share; this one is a guess."})
+    guess = {} if "runs" in profile.data else {"runs": "A folder that all nodes share; this one is a guess."}
+    return write_yaml(profile.complete(name), head, guess)
 
 
 def _check_profile(text: str) -> None:

@@ -9,7 +9,7 @@ from recipe_toolkit.feasibility.profile import DIRECTIVES
 from recipe_toolkit.importers.notes import LOST, PROFILE, SET
 from recipe_toolkit.importers.reader import Cursor
 
-_ORDER = ("models", "tools", "container", "env", "secrets", "slurm")
+_ORDER = ("models", "tools", "container", "env", "secrets", "interface", "slurm")
 
 
 class ProfileDraft:
@@ -46,7 +46,7 @@ class ProfileDraft:
 
     def complete(self, name: str) -> dict[str, Any]:
         """A whole profile: what must be said and is not known is what most sites have."""
-        head = {"schema": 1, "name": name, "scheduler": "slurm", "runs": "~/recipe-runs"}
+        head = {"schema": 1, "name": name, "scheduler": "slurm", "runs": self.data.get("runs", "~/recipe-runs")}
         data = dict(self.data)
         if "tools" in data or "container" in data:
             # pyxis starts from files, which are fetched into the cache.

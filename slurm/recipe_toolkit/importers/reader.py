@@ -59,6 +59,10 @@ class Source:
         if any(not problem.warning for problem in self.problems):
             raise InputError(self.problems)
 
+    def reset(self, path: FieldPath) -> None:
+        """Forget that a path was used: something else stands there now."""
+        self._used.discard(path)
+
     def leftovers(self) -> Iterator["Cursor"]:
         """The topmost of each key that nothing has used."""
         yield from self._leftovers((), self.document.data)

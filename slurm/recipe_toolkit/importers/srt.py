@@ -9,11 +9,11 @@ from pathlib import PurePath
 from recipe_toolkit import vllm_args
 from recipe_toolkit.feasibility.layout import local_replicas
 from recipe_toolkit.importers.draft import Draft, slug
+from recipe_toolkit.importers.env import read_env
 from recipe_toolkit.importers.notes import ASSUMED, CHANGED, LOST, PROFILE, SET, UNNEEDED
 from recipe_toolkit.importers.profile import ProfileDraft
 from recipe_toolkit.importers.reader import Cursor, Source
 from recipe_toolkit.importers.srt_bench import read_benchmark
-from recipe_toolkit.importers.srt_env import read_env
 from recipe_toolkit.importers.srt_frontend import read_frontend
 from recipe_toolkit.importers.srt_job import lose_the_rest, read_job, read_setup, read_site
 from recipe_toolkit.importers.srt_kv import read_kv

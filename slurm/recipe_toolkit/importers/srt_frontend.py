@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from recipe_toolkit.importers.draft import Draft
+from recipe_toolkit.importers.env import read_env
 from recipe_toolkit.importers.notes import CHANGED, LOST, SET, UNNEEDED
 from recipe_toolkit.importers.profile import ProfileDraft
 from recipe_toolkit.importers.reader import Cursor
-from recipe_toolkit.importers.srt_env import read_env
 from recipe_toolkit.plan.router import RESERVED
 
 _NO_DYNAMO = "Dynamo is not used"

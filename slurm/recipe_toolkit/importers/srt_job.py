@@ -7,10 +7,10 @@ from typing import Any
 
 from recipe_toolkit.durations import format_time_limit, parse_duration, parse_time_limit
 from recipe_toolkit.importers.draft import Draft, slug
+from recipe_toolkit.importers.env import read_env
 from recipe_toolkit.importers.notes import ASSUMED, LOST, UNNEEDED
 from recipe_toolkit.importers.profile import ProfileDraft, read_directives, read_mounts, read_srun_options
 from recipe_toolkit.importers.reader import Cursor, Source
-from recipe_toolkit.importers.srt_env import read_env
 from recipe_toolkit.setup_steps import MAX_BYTES
 
 # What srt-slurm's set-up offers as the site's default.

@@ -104,10 +104,21 @@ def _read_size(key: str, negative: bool, cursor: Cursor, flags: Flags) -> None:
 
 
 def _nest(name: str, inner: str, cursor: Cursor, flags: Flags) -> None:
-    value: Any = typed(cursor.use(), {"kind": "value", "type": "any"})
+    value: Any = _inner(cursor.use())
     for part in reversed(inner.split(".")):
         value = {part: value}
     _merge(name, value, cursor, flags)
+
+
+def _inner(value: Any) -> Any:
+    """A value after a dot: vLLM reads it as JSON where it is that."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return value
+    return found if _depth(found) <= _DEEPEST else value
 
 
 def _merge(name: str, value: Any, cursor: Cursor, flags: Flags) -> None:

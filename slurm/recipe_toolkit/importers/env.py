@@ -1,4 +1,4 @@
-"""Environment of srt-slurm's workers: the recipe's, the site's, and what Dynamo alone reads."""
+"""Environment of foreign engines: the recipe's, the site's, and what Dynamo alone reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_env(cursor: Cursor, path: Sequence[str], draft: Draft, profile: Profile
         elif not _VARIABLE.fullmatch(name):
             item.note(LOST, "not the name of an environment variable")
         elif _PLACEHOLDER.search(text):
-            item.note(LOST, "the value holds a placeholder that only srt-slurm fills in")
+            item.note(LOST, "the value holds a placeholder that nobody fills in")
         elif looks_secret(name, text):
             profile.add(("secrets",), name, item)
         elif name in _SITE:
