@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 from plankit import RECIPES, ROOT
@@ -55,3 +56,22 @@ def test_all_flag_mistakes_at_once(recipe):
     assert done.returncode == 1
     for text in ("did you mean `max-num-seqs`?", "cannot be set: ports", "say it in roles.decode.parallel.tp"):
         assert text in done.stderr
+
+
+def test_setup_steps_and_where_they_may_run(recipe, tmp_path):
+    file = tmp_path / "patched.yaml"
+    (tmp_path / "fix.sh").write_text("#!/bin/sh -e\ntrue\n")
+    file.write_text(f"extends: {RECIPES / 'docker.yaml'}\nname: patched\nsetup:\n  - script: fix.sh\n")
+    digest = hashlib.sha256((tmp_path / "fix.sh").read_bytes()).hexdigest()
+    shown = recipe("plan", file, "-c", RECIPES / "clusters" / "docker.yaml")
+    assert f"fix  sha256 {digest}\n" in shown.stdout
+    data = json.loads(recipe("plan", file, "-c", RECIPES / "clusters" / "docker.yaml", "--json").stdout)
+    assert data["setup"] == [{"name": "fix", "sha256": digest, "path": "setup/01-fix.sh"}]
+    # On the node itself they are refused; without a profile nobody knows.
+    refused = recipe("plan", file, "-c", PLAIN)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{file}:3:1: setup: the profile plain runs the engine on the node itself" in refused.stderr
+    assert recipe("validate", file).returncode == 0
+    rehearsed = recipe("plan", file, "-c", PLAIN, "--rehearse")
+    assert rehearsed.returncode == 0
+    assert "setup: skipped in a rehearsal" in rehearsed.stdout
