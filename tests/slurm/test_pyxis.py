@@ -90,6 +90,15 @@ def test_an_srun_that_is_killed_leaves_no_step(site):
     run.leaves_nothing()
 
 
+def test_nodes_without_pyxis_are_refused(slurm_rig, fake, tmp_path):
+    """Their srun would take the options of pyxis for mistakes, one step after the other."""
+    site = Site(slurm_rig, tmp_path, fields=fake.profile("pyxis"))
+    message = site.start(small_recipe(PROBE)).wait(100)["message"]
+    assert "node 0 (n1) has no pyxis: its srun knows no --container-image" in message
+    assert "node 1 (n2) has no pyxis" in message
+    assert "hint: install pyxis there" in message
+
+
 STEP = [sys.executable, "-I", "-S", str(Path(step.__file__))]
 PROGRAM = """
 import json, os, signal, sys, time

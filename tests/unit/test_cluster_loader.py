@@ -202,8 +202,59 @@ def test_profiles_that_are_refused_or_warned_of(tmp_path: Path, old: str, new: s
 def test_an_image_needs_a_runtime(tmp_path: Path) -> None:
     changes = (("runtime: docker", "runtime: none"), ("{path: bin/aiperf}", "{image: a}"))
     assert said(tmp_path, *changes) == [
-        "site.yaml:8:56: tools.aiperf.image: an image, and no container.runtime to run it\n  hint: docker or podman"
+        "site.yaml:8:56: tools.aiperf.image: an image, and no container.runtime to run it\n"
+        "  hint: docker, podman, enroot, apptainer or pyxis"
     ]
+
+
+CONTAINER = 'container: {runtime: docker, mounts: ["~/cache:/cache", "/data:/data:ro"], args: [--init]}'
+
+
+def test_where_images_are(tmp_path: Path) -> None:
+    text = GOOD.replace(CONTAINER, """
+container:
+  runtime: apptainer
+  cache: images
+  images: {a: ~/a.sif, b: ./b.sif, c: $TOOLS/c.sif, d: "mirror:5000/d@sha256:0"}
+  global_args: [--debug]
+""")  # fmt: skip
+    loaded = load_cluster(str(profile(tmp_path, text)))
+    container = loaded.cluster.container
+    assert container.cache == f"{tmp_path}/images"
+    images = {"a": "/home/me/a.sif", "b": f"{tmp_path}/b.sif", "c": "/tools/c.sif", "d": "mirror:5000/d@sha256:0"}
+    assert container.images == images
+    assert load_cluster(str(profile(tmp_path / "elsewhere", dump_yaml(loaded.data)))).cluster == loaded.cluster
+
+
+@pytest.mark.parametrize(
+    ("container", "messages"),
+    [
+        ("{runtime: pyxis}", []),
+        ("{runtime: enroot, global_args: [-x]}", ["container.global_args: enroot takes none\n  hint: args"]),
+        ("{runtime: enroot, mounts: ['/a b:/c']}", ["container.mounts.0: '/a b/c' holds a space, and enroot cannot "
+         "mount that\n  hint: another name, or a link to it"]),
+        ("{runtime: apptainer, mounts: ['/a,b:/c']}", ["container.mounts.0: '/a,b/c' holds a comma, and apptainer "
+         "cannot mount that\n  hint: another name, or a link to it"]),
+        ("{runtime: lxc}", ["container.runtime: 'lxc' is not one of none, docker, podman, enroot, apptainer, pyxis"]),
+    ],
+)  # fmt: skip
+def test_what_runtimes_cannot_do(tmp_path: Path, container: str, messages: list[str]) -> None:
+    found = said(tmp_path, (CONTAINER, f"container: {container}"))
+    assert [item.split(": ", 1)[1] for item in found] == messages
+
+
+def test_paths_that_no_container_could_see(tmp_path: Path) -> None:
+    found = said(tmp_path, ("~/runs", "~/my:runs"), ("models/tiny", "models/ti:ny"))
+    assert "runs: '/home/me/my:runs' holds a colon, and docker cannot mount that" in found[0]
+    assert [item.split(": ")[1] for item in found] == ["runs", "models.tiny"]
+
+
+def test_pyxis_needs_slurm(tmp_path: Path) -> None:
+    found = said(tmp_path, ("scheduler: slurm", "scheduler: local"), ("runtime: docker", "runtime: pyxis"))
+    assert (
+        "site.yaml:9:22: container.runtime: pyxis runs programs as steps of a Slurm job, and the scheduler is local\n"
+        "  hint: enroot, which runs the same images" in found
+    )
 
 
 def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:

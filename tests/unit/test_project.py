@@ -30,6 +30,19 @@ def test_modules_and_functions_stay_small(module):
             assert node.end_lineno - node.lineno <= 65, f"{node.name} is {node.end_lineno - node.lineno} lines"
 
 
+def test_slurms_commands_have_few_callers():
+    """Submission; for pyxis the plan, which names them to what ends a step; and who looks whether Slurm is here."""
+    commands = {"sbatch", "squeue", "scontrol", "scancel", "sacct"}
+    callers = {
+        str(module.relative_to(PACKAGE))
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Constant) and node.value in commands
+    }
+    allowed = {"plan/container/pyxis.py", "cli/new.py"}
+    assert {name for name in callers if not name.startswith("submit/")} <= allowed
+
+
 def test_every_dependency_says_why():
     text = (ROOT / "pyproject.toml").read_text()
     block = text.split("dependencies = [", 1)[1].split("]", 1)[0]

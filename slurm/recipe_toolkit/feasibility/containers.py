@@ -9,6 +9,7 @@ from recipe_toolkit.faults import Fault, FieldPath, shown
 
 # Signs that separate the parts of a mount where the runtime reads them.
 SEPARATORS = {"docker": ":", "podman": ":", "enroot": ": ", "apptainer": ":,", "pyxis": ":, "}
+_NAMES = {":": "a colon", " ": "a space", ",": "a comma"}
 # Their programs take no options before a command.
 _NO_GLOBALS = ("enroot", "pyxis")
 
@@ -19,9 +20,8 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
     if runtime == "none":
         for name, tool in cluster.tools.items():
             if tool.image is not None:
-                yield Fault(
-                    ("tools", name, "image"), "an image, and no container.runtime to run it", "docker or podman"
-                )
+                hint = "docker, podman, enroot, apptainer or pyxis"
+                yield Fault(("tools", name, "image"), "an image, and no container.runtime to run it", hint)
         return
     at: FieldPath = ("container", "runtime")
     if runtime == "pyxis" and cluster.scheduler != "slurm":
@@ -44,6 +44,4 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
 def unmountable(runtime: str, path: str) -> str | None:
     """Why the runtime cannot mount ``path``; None if it can."""
     sign = next((sign for sign in SEPARATORS.get(runtime, "") if sign in path), None)
-    return (
-        f"{shown(path)} holds {'a space' if sign == ' ' else sign}, and {runtime} cannot mount that" if sign else None
-    )
+    return f"{shown(path)} holds {_NAMES[sign]}, and {runtime} cannot mount that" if sign else None

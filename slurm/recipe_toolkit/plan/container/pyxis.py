@@ -6,7 +6,7 @@ program, because srun kills a step at once on TERM, and ends the step whatever h
 In the container a script of ours (``run/step.sh``) says which process the step is, and takes from the
 environment what would make the program believe that it is a task of an MPI job.
 
-- ``--overlap``: the agent's own step holds everything that the job has.
+- ``--overlap`` and ``--mem=0``: the agent's own step holds everything that the job has, and this one may use it.
 - ``--export=NAMES``: of the agent's environment those variables, by name; ``--container-env`` puts them
   before what the image says.
 - Slurm sets CUDA_VISIBLE_DEVICES in each step, over what it was given: the plan's choice travels under
@@ -39,7 +39,7 @@ def _housed(inside: Inside) -> Process:
     names = sorted({*inside.variables, *env})
     words: list[Value] = [Program("srun"), "--overlap", Join(("--jobid=", JobId()))]
     words += [Join(("--nodelist=", Host(process.node))), "--nodes=1", "--ntasks=1", Join(("--job-name=", inside.name))]
-    words += ["--mpi=none", "--cpu-bind=none", "--input=none", f"--export={','.join(names)}"]
+    words += ["--mpi=none", "--cpu-bind=none", "--mem=0", "--input=none", f"--export={','.join(names)}"]
     words += [f"--container-image={inside.place.file}", _mounts(inside), Join(("--container-workdir=", inside.folder))]
     words += ["--no-container-mount-home", "--no-container-entrypoint", "--container-remap-root"]
     words += ["--container-writable", f"--container-env={','.join(names)}", *inside.container.args]
