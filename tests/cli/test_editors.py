@@ -11,6 +11,7 @@ import pytest
 
 from lsp import LanguageServer
 from recipe_support import GOOD
+from recipe_toolkit.editors import install_schemas
 from support import require
 
 ROOT = Path(__file__).parents[2]
@@ -56,20 +57,33 @@ class Editor:
         return ((self._server.at("hover", *where) or {}).get("contents") or {}).get("value", "").replace("\\", "")
 
 
+YAML = {"validate": True, "hover": True, "completion": True, "schemaStore": {"enable": False}}
+
+
 @pytest.fixture(scope="module")
-def editor(tmp_path_factory):
+def start(tmp_path_factory):
+    """Starts a server for a new folder that has the schemas; ``settings`` are of the section ``yaml``."""
     program = SERVER / "node_modules" / ".bin" / "yaml-language-server"
     there = program.exists() and shutil.which("node") is not None
     require("editor", there, f"no {program} or no node: scripts/install-yaml-server .cache/yaml-server")
-    from recipe_toolkit.editors import install_schemas
+    servers = []
 
-    folder = tmp_path_factory.mktemp("editor")
+    def new(**settings):
+        folder = tmp_path_factory.mktemp("editor")
+        install_schemas(folder)
+        servers.append(LanguageServer([str(program), "--stdio"], folder, {"yaml": {**YAML, **settings}}))
+        return servers[-1], folder
+
+    yield new
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def editor(start):
+    server, folder = start()
     (folder / "mine").mkdir()
-    install_schemas(folder)
-    yaml = {"validate": True, "hover": True, "completion": True, "schemaStore": {"enable": False}}
-    server = LanguageServer([str(program), "--stdio"], folder, {"yaml": yaml})
-    yield Editor(server, folder)
-    server.close()
+    return Editor(server, folder)
 
 
 def test_a_good_recipe_has_no_fault(editor):
@@ -196,6 +210,19 @@ def test_profiles_are_helped_too(editor):
         'Incorrect type. Expected "boolean".',
         "Property partitio is not allowed.",
     ]
+
+
+def test_the_settings_of_the_page_map_folders_to_schemas(start):
+    block = (ROOT / "docs" / "editors.md").read_text().partition("```json\n")[2].partition("```")[0]
+    server, folder = start(schemas=json.loads(block)["yaml.schemas"])
+    for path, text, kind in (
+        ("recipes/mine/a.yaml", GOOD, "Recipe"),
+        ("recipes/a.yaml", GOOD, "Recipe"),
+        ("recipes/clusters/site.yaml", PROFILE, "Cluster profile"),
+    ):
+        assert server.open(folder / path, text) == []
+        wrong = server.open(folder / f"{path}.wrong.yaml", f"{text}unknown: 1\n")
+        assert [item["source"] for item in wrong] == [f"yaml-schema: {kind}"]
 
 
 # --- recipe schema

@@ -200,7 +200,7 @@ def test_cancelling_a_job_that_is_gone_is_no_error(fake_slurm):
     ("out", "found"),
     [
         ("gpu*|gpu:8\n", {"gpu": (None, 8)}),
-        ("cpu|(null)\nbig*|gpu:nvidia_h200:8(S:0-1),shard:64\n", {"big": ("H200", 8), "cpu": None}),
+        ("cpu|(null)\nnew*|gpu:nvidia_h200:8(S:0-1),shard:64\n", {"new": ("H200", 8), "cpu": None}),
         ("mixed|gpu:a100:4\nmixed|gpu:h100:8\n", {"mixed": None}),
         ("both|gpu:a100:1,gpu:h100:1\n", {"both": None}),
         ("Welcome!\n\nsmall|gpu:2\n", {"small": (None, 2)}),

@@ -10,7 +10,7 @@ from recipe_toolkit.cluster_loader import load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe_loader import load_recipe
-from recipe_toolkit.starter.draft import answer
+from recipe_toolkit.starter.draft import answer, faults
 from recipe_toolkit.starter.questions import QUESTIONS, Site, presumed
 from recipe_toolkit.starter.texts import profile_text, recipe_text, value
 from recipe_toolkit.starter.values import numbers, role, short
@@ -160,5 +160,6 @@ def test_a_presumption_that_does_not_fit_is_not_told_at_another_question():
     site = Site(version="0.32.0", partitions={})
     tight = {"profile": None, "gpus_per_node": 1, "shape": "disaggregated", "prefill": role("1:tp1")}
     assert answer(BY_KEY["isl"], "5000", tight, site, None) == 5000
-    broken = {**tight, "decode": role("1:tp7,pp3")}
+    broken = {**tight, "gpus_per_node": 2, "decode": role("1:tp3")}
+    assert faults(presumed(broken, site), None)
     assert answer(BY_KEY["isl"], "5000", broken, site, None) == 5000
