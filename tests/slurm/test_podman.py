@@ -118,7 +118,7 @@ def test_an_image_that_is_missing_is_pulled_once(slurm_rig, podman, tmp_path):
     podman.call("rmi", IMAGE)
     front.parent.mkdir()
     real = find("podman")
-    load = f'[ "$1" != pull ] || {{ echo "$3" >>{pulls}; exec {real} load --quiet --input {archive}; }}'
+    load = f'[ "$1" != pull ] || {{ echo "$2" >>{pulls}; exec {real} load --quiet --input {archive}; }}'
     front.write_text(f'#!/bin/sh\n{load}\nexec {real} "$@"\n')
     front.chmod(0o755)
     run = site_of(slurm_rig, podman, tmp_path, str(front.parent)).start(small_recipe(QUICK))

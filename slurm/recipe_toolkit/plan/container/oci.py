@@ -46,7 +46,7 @@ def image(container: Container, place: Place, nodes: tuple[int, ...], folder: st
         reference=place.reference,
         nodes=nodes,
         present=(*engine, "image", "inspect", "--format", "{{.Id}}", reference),
-        fetch=(*engine, "pull", "--quiet", reference),
+        fetch=(*engine, "pull", reference),  # a line a layer: progress is told from it
         identify=(*engine, "image", "inspect", "--format", _DIGEST, reference),
         remedy=f"`{container.runtime} pull {reference}` or `{container.runtime} load` on the node",
         store=(*engine, "info", "--format", folder),
