@@ -11,7 +11,7 @@ from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe_loader import load_recipe
 from recipe_toolkit.starter.draft import answer, faults
-from recipe_toolkit.starter.questions import QUESTIONS, Site, presumed
+from recipe_toolkit.starter.questions import QUESTIONS, RUNTIMES, Site, presumed
 from recipe_toolkit.starter.texts import profile_text, recipe_text, value
 from recipe_toolkit.starter.values import numbers, role, short
 
@@ -53,6 +53,15 @@ def test_whatever_is_answered_gives_files_that_load_and_plan(
     assert plan.engine == engine
     assert profile.cluster.slurm.partition == said.get("partition")
     assert recipe.recipe.disaggregated == (shape == "disaggregated")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_whatever_runs_images_the_files_plan(tmp_path, runtime):
+    said = {"profile": "site", "engine": "vllm", "scheduler": "slurm", "runtime": runtime, "model": "hf:Org/Glm"}
+    recipe, profile = files(tmp_path, presumed(said, SITE))
+    plan = build_plan(recipe.recipe, profile.cluster)
+    assert profile.cluster.container.runtime == runtime
+    assert bool(plan.images) == (runtime != "none")
 
 
 @pytest.mark.parametrize(

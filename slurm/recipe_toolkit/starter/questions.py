@@ -11,6 +11,8 @@ from recipe_toolkit.starter.values import NONE, is_alias, number, numbers, optio
 
 Answers = Mapping[str, Any]
 RUNTIMES: Sequence[str] = load_schema("cluster")["$defs"]["container"]["properties"]["runtime"]["enum"]
+# These start from an image's file.
+FROM_FILES = ("enroot", "apptainer", "pyxis")
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,12 @@ QUESTIONS = (
         "Image that holds vLLM",
         lambda answers, _site: f"vllm/vllm-openai:v{answers['engine_version']}",
         when=lambda answers: _for_vllm(answers) and answers.get("runtime") != "none",
+    ),
+    Question(
+        "image_cache",
+        "Folder where images are kept as files, on a file system that all nodes share",
+        _fixed("~/recipe-images"),
+        when=lambda answers: _for_vllm(answers) and answers.get("runtime") in FROM_FILES,
     ),
     Question(
         "venv",

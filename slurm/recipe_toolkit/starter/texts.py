@@ -124,12 +124,22 @@ def _tools(answers: Answers) -> list[Line]:
             (f"  vllm: {{image: {value(answers['image'])}}}", "a recipe's engine.image comes before it"),
             (f"  {client[0]}", client[1]),
             (f"  {router[0]}", ""),
-            (f"container: {{runtime: {answers['runtime']}}}", "mounts: [/shared:/shared:ro] for further folders"),
+            *_container(answers),
         ]
     if answers.get("venv"):
         head = [("tools:", "where programs are"), (f"  vllm: {{venv: {value(answers['venv'])}}}", "")]
         return [*head, (f"  {client[0]}", client[1]), (f"  {router[0]}", "")]
     return [("# tools: {vllm: {venv: /shared/venvs/vllm}}", "where programs are; else beside python or on PATH")]
+
+
+def _container(answers: Answers) -> list[Line]:
+    cache = answers.get("image_cache")
+    return [
+        ("container:", "how images are run"),
+        (f"  runtime: {answers['runtime']}", ""),
+        *([(f"  cache: {value(cache)}", "images as files; missing ones are fetched into it")] if cache else []),
+        ("  # mounts: [/shared:/shared:ro]", "further folders that containers see"),
+    ]
 
 
 def _slurm(answers: Answers) -> list[Line]:
