@@ -46,7 +46,7 @@ def problems(folder: Path, text: str, *sets: str, warnings: bool = False) -> lis
         found = load_recipe(path, sets).warnings
     except InputError as error:
         found = error.problems
-    return [item for item in found if warnings or not item.warning]
+    return [item for item in found if warnings or item.refuses]
 
 
 def said(folder: Path, text: str, *sets: str, warnings: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def unknown_version(program: str, version: str | None) -> ArgProblem | None:
     if version in (None, used):
         return None
     message = f"there is no list of the flags of {program} {version}; args are checked against {used}"
-    return ArgProblem("", message, f"lists: {', '.join(versions(program))}", warning=True)
+    return ArgProblem((), message, f"lists: {', '.join(versions(program))}", "warning")
 
 
 @functools.cache
@@ -80,18 +80,18 @@ def check(program: str, args: Mapping[str, Any], version: str | None) -> list[Ar
         if name is None:
             problems.append(_unknown(program, key, known, version))
         elif name in seen:
-            problems.append(ArgProblem(key, f"is the same flag as {seen[name]}", "say it once"))
+            problems.append(ArgProblem((key,), f"is the same flag as {seen[name]}", "say it once"))
         else:
-            problems += [ArgProblem(key, *told) for told in _check_value(known.flags[name], value)]
+            problems += [ArgProblem((key,), *told) for told in _check_value(known.flags[name], value)]
             seen[name] = key
-    return [ArgProblem(item.key, item.message, item.hint, warning=not sure) for item in problems]
+    return problems if sure else [replace(item, severity="warning") for item in problems]
 
 
 def _unknown(program: str, key: str, known: _List, version: str | None) -> ArgProblem:
     hint = did_you_mean(canonical(key), known.names)
     if hint is None and version is None:
         hint = f"a newer {program} may know it: `version` says which it is"
-    return ArgProblem(key, f"{program} {known.version} has no flag --{canonical(key)}", hint)
+    return ArgProblem((key,), f"{program} {known.version} has no flag --{canonical(key)}", hint)
 
 
 def _check_value(flag: Mapping[str, Any], value: Any) -> Iterator[tuple[str, str | None]]:

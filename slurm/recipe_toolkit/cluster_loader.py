@@ -67,7 +67,7 @@ def load_profile(path: Path, sets: Sequence[str] = ()) -> LoadedCluster:
         further += check_profile(cluster)
         faults += [item for item in further if not any(overlaps(item.path, path) for path in untrusted)]
     problems = document.problems_with(faults)
-    if cluster is None or any(not problem.warning for problem in problems):
+    if cluster is None or any(problem.refuses for problem in problems):
         raise InputError(problems)
     return LoadedCluster(cluster, _cluster_data(cluster), tuple(sorted(problems)), document)
 
@@ -162,10 +162,10 @@ def _home(text: str) -> str:
 
 def _warnings(data: dict[str, Any]) -> Iterator[Fault]:
     if data["scheduler"] == "local" and "slurm" in data:
-        yield Fault(("slurm",), "is not used: the scheduler is local", "scheduler: slurm", key=True, warning=True)
+        yield Fault(("slurm",), "is not used: the scheduler is local", "scheduler: slurm", key=True, severity="warning")
     said = minutes_warning(data.get("slurm", {}).get("max_time", ""))
     if said:
-        yield Fault(("slurm", "max_time"), *said, warning=True)
+        yield Fault(("slurm", "max_time"), *said, severity="warning")
 
 
 def _build(data: dict[str, Any]) -> Cluster:

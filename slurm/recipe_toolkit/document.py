@@ -66,9 +66,7 @@ class Document:
     def problem(self, fault: Fault) -> Problem:
         """The fault with its place."""
         place = self.locate(fault.path[:-1], key=True) if fault.absent else self.locate(fault.path, key=fault.key)
-        return Problem(
-            place.file, place.line, place.column, dotted(fault.path), fault.message, fault.hint, fault.warning
-        )
+        return Problem(*place, dotted(fault.path), fault.message, fault.hint, fault.severity, fault.rule)
 
     def problems_with(self, faults: Sequence[Fault]) -> list[Problem]:
         """Its own problems and the faults. A value that could not be read is told once: other faults of it follow."""

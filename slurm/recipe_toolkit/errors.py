@@ -18,7 +18,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "note"]
+"""An error refuses the file; a warning is to be looked at; a note says what was taken for granted."""
 
 
 def printable(text: str) -> str:
@@ -60,10 +63,11 @@ def error_object(message: str, exit_code: int, hint: str | None = None, **place:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One fault of an input file.
+    """What is to be said of a place of an input file.
 
     ``line`` and ``column`` count from 1; 0 means that the place is not known
-    (a value given by ``--set``, or one that only follows from others).
+    (a value given by ``--set``, or one that only follows from others). ``rule``: the name of the
+    rule that found it, under which a recipe may answer it.
     """
 
     file: str
@@ -72,13 +76,20 @@ class Problem:
     field: str
     message: str
     hint: str | None = dataclasses.field(default=None, compare=False)
-    warning: bool = dataclasses.field(default=False, compare=False)
+    severity: Severity = dataclasses.field(default="error", compare=False)
+    rule: str | None = dataclasses.field(default=None, compare=False)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the file is refused for it."""
+        return self.severity == "error"
 
     def render(self) -> str:
-        """``FILE:LINE:COL: field: message``, then the hint."""
+        """``FILE:LINE:COL: field: message [rule]``, then the hint."""
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        kind = "warning: " if self.warning else ""
-        head = f"{where}: {kind}{self.field}: {self.message}" if self.field else f"{where}: {kind}{self.message}"
+        kind = "" if self.refuses else f"{self.severity}: "
+        field, rule = f"{self.field}: " if self.field else "", f" [{self.rule}]" if self.rule else ""
+        head = f"{where}: {kind}{field}{self.message}{rule}"
         return f"{printable(head)}\n  hint: {printable(self.hint)}" if self.hint else printable(head)
 
     def to_json(self) -> dict[str, object]:
@@ -90,7 +101,8 @@ class Problem:
             "field": self.field,
             "message": self.message,
             "hint": self.hint,
-            "severity": "warning" if self.warning else "error",
+            "severity": self.severity,
+            "rule": self.rule,
         }
 
 

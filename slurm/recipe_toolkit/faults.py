@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Union
 
+from recipe_toolkit.errors import Severity
+
 FieldPath = tuple[Union[str, int], ...]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_<][A-Za-z0-9_<-]*")
@@ -19,7 +21,7 @@ class Fault:
     """What is wrong with the field at ``path``.
 
     ``key``: the fault is the key's, not the value's. ``absent``: the field is missing; it is placed
-    at the mapping that lacks it.
+    at the mapping that lacks it. ``rule``: the rule that found it, where a recipe may answer the rule by name.
     """
 
     path: FieldPath
@@ -27,7 +29,13 @@ class Fault:
     hint: str | None = None
     key: bool = False
     absent: bool = False
-    warning: bool = False
+    severity: Severity = "error"
+    rule: str | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the file is refused for it."""
+        return self.severity == "error"
 
 
 def dotted(path: FieldPath) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class LoadedRecipe:
         """A problem that knows only its field, with the file, line and column of that field."""
         path, value = _find(problem.field, self.document)
         place = self.document.locate(path, key=isinstance(value, (dict, list)))
-        return Problem(*place, problem.field, problem.message, problem.hint, problem.warning)
+        return replace(problem, file=place.file, line=place.line, column=place.column)
 
 
 def load_recipe(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
@@ -53,13 +53,13 @@ def load_document(document: Document, sets: Sequence[str] = ()) -> LoadedRecipe:
     unread = read_scripts(document)
     data = document.data
     faults = [*check_schema(data, "recipe"), *_time_limit_warning(data)]
-    untrusted = [fault.path for fault in faults if not fault.warning]
+    untrusted = [fault.path for fault in faults if fault.refuses]
     sound = repaired(data, faults, "recipe")
     recipe = build_recipe(sound) if sound is not None else None
     if recipe is not None:
         faults += check_recipe(recipe, untrusted)
     problems = document.problems_with([*faults, *unread])
-    errors = [problem for problem in problems if not problem.warning]
+    errors = [problem for problem in problems if problem.refuses]
     if errors or recipe is None:
         raise InputError(problems)
     return LoadedRecipe(recipe, recipe_data(recipe), tuple(sorted(problems)), document)
@@ -69,7 +69,7 @@ def _time_limit_warning(data: dict[str, Any]) -> Iterator[Fault]:
     limit = data.get("time_limit")
     said = minutes_warning(limit) if isinstance(limit, str) else None
     if said:
-        yield Fault(("time_limit",), *said, warning=True)
+        yield Fault(("time_limit",), *said, severity="warning")
 
 
 def _find(field: str, document: Document) -> tuple[FieldPath, Any]:

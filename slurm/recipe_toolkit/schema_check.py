@@ -251,7 +251,7 @@ def repaired(data: Any, faults: Sequence[Fault], name: str) -> Any:
 
     Data without errors is returned as it is. None where the repair does not satisfy the schema.
     """
-    wrong = [fault for fault in faults if not fault.warning]
+    wrong = [fault for fault in faults if fault.refuses]
     for _ in range(_REPAIRS):
         if not wrong:
             return data

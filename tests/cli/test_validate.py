@@ -77,6 +77,7 @@ def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
                 "message": "'nixxl' is not one of nixl, example, decode-bench",
                 "hint": "did you mean `nixl`?",
                 "severity": "error",
+                "rule": None,
             }
         ],
     }

@@ -37,7 +37,7 @@ def test_mistakes(program: str, key: str, value: Any, message: str, hint: str | 
     (problem,) = client_args.check(program, {key: value}, None)
     assert problem.key == key
     assert message in problem.message
-    assert not problem.warning
+    assert problem.severity == "error"
     assert (problem.hint or "") == "" if hint is None else hint in str(problem.hint)
 
 

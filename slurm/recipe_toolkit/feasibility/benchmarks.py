@@ -38,7 +38,7 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             (*at, "requests"),
             f"{benchmark.requests} requests never reach concurrency {max(benchmark.concurrency)}",
             "requests_per_concurrency: 10 keeps all points alike",
-            warning=True,
+            severity="warning",
         )
     yield from _check_amount(benchmark, at)
     if benchmark.client == "aiperf" and "HF_HUB_OFFLINE" in benchmark.env:
@@ -105,7 +105,7 @@ def _check_command(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
         left = None if shell else _LEFTOVER.search(word)
         if left:
             hint = "no shell reads the command; RECIPE_URL, RECIPE_MODEL and RECIPE_ARTIFACTS are in its environment"
-            yield Fault((*at, "command", index), f"{left.group()} is passed on as it stands", hint, warning=True)
+            yield Fault((*at, "command", index), f"{left.group()} is passed on as it stands", hint, severity="warning")
 
 
 def check_lengths(recipe: Recipe, benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
@@ -133,7 +133,7 @@ def check_tokenizer(recipe: Recipe, benchmark: Benchmark, at: FieldPath) -> Iter
             (*at, "client"),
             "vllm bench serve knows no revision: it makes its prompts with the tokenizer of the hub's main branch",
             "tokens are counted by the server all the same; model.tokenizer may name a folder",
-            warning=True,
+            severity="warning",
         )
 
 

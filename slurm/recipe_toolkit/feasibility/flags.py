@@ -16,11 +16,12 @@ def check_flags(recipe: Recipe) -> Iterator[Fault]:
     version = recipe.engine.version
     unknown = vllm_args.unknown_version(version)
     if unknown:
-        yield Fault(("engine", "version"), unknown.message, unknown.hint, warning=True)
+        yield Fault(("engine", "version"), unknown.message, unknown.hint, severity=unknown.severity)
     places: list[FieldPath] = [("engine", "args"), *(("roles", role.name, "args") for role in recipe.roles)]
     for at, args in zip(places, [recipe.engine.args, *(role.args for role in recipe.roles)], strict=True):
         for problem in vllm_args.check(_without_secrets(args, vllm_args.RESERVED), version, ".".join(map(str, at))):
-            yield Fault((*at, problem.key), problem.message, problem.hint, key=True, warning=problem.warning)
+            path = (*at, *problem.path)
+            yield Fault(path, problem.message, problem.hint, key=True, severity=problem.severity)
 
 
 def _without_secrets(args: Mapping[str, Any], refused: Container[str] = ()) -> dict[str, Any]:
@@ -49,6 +50,6 @@ def _client_faults(program: str, args: Mapping[str, Any], version: str | None, a
         return
     unknown = client_args.unknown_version(program, version)
     if unknown:
-        yield Fault((*at, "args"), unknown.message, unknown.hint, key=True, warning=True)
+        yield Fault((*at, "args"), unknown.message, unknown.hint, key=True, severity=unknown.severity)
     for problem in client_args.check(program, _without_secrets(args), version):
-        yield Fault((*at, "args", problem.key), problem.message, problem.hint, key=True, warning=problem.warning)
+        yield Fault((*at, "args", *problem.path), problem.message, problem.hint, key=True, severity=problem.severity)

@@ -22,7 +22,7 @@ def check_role(role: Role, resources: Resources) -> Iterator[Fault]:
         hint = "the ranks of one tensor parallel group share the KV cache out; dcp adds no GPUs"
         yield Fault((*at, "dcp"), f"dcp {parallel.dcp} does not divide tp {parallel.tp}", hint)
     if parallel.ep and parallel.tp * parallel.dp == 1:
-        yield Fault((*at, "ep"), "experts are spread over tp x dp = 1 GPU: this changes nothing", warning=True)
+        yield Fault((*at, "ep"), "experts are spread over tp x dp = 1 GPU: this changes nothing", severity="warning")
     placed = True
     for fault in _replica_faults(parallel, gpus, at):
         placed = False

@@ -107,7 +107,7 @@ def import_file(path: Path, selector: str | None = None, document: Document | No
 
 
 def _import_srt(document: Document, kind: str, selector: str | None) -> Imported:
-    if any(not problem.warning for problem in document.problems):
+    if any(problem.refuses for problem in document.problems):
         raise InputError(document.problems)
     profile, recipes = ProfileDraft(), []
     beside = "stands beside `base`, and is part of no variant"
@@ -155,7 +155,7 @@ def _with_base(document: Document, selector: str | None) -> Iterator[Variant]:
 
 def _finish(one: srt.Import, key: str) -> Recipe:
     """Check what was made by our own loader and planner; a problem is told at the line that it comes from."""
-    problems = [problem for problem in one.source.problems if not problem.warning]
+    problems = [problem for problem in one.source.problems if problem.refuses]
     if one.infeasible and len(problems) == 1:
         raise _Infeasible(problems)
     one.source.refuse()
@@ -216,7 +216,7 @@ def _import_master(document: Document, kind: str, selector: str | None) -> Impor
     done, notes = inferencex.entries(document, selector, _import_srt)
     if not done:
         reasons = [item.problem() for item in unique(notes) if item.kind == LOST][:_MOST_REASONS]
-        errors = [replace(item, warning=False) for item in reasons]
+        errors = [replace(item, severity="error") for item in reasons]
         raise InputError(errors or [document.problem(Fault((), f"has no entry {shown(selector)}"))])
     profile = ProfileDraft()
     for one in done:
@@ -227,7 +227,7 @@ def _import_master(document: Document, kind: str, selector: str | None) -> Impor
 
 
 def _import_cluster(document: Document, kind: str, selector: str | None) -> Imported:
-    if any(not problem.warning for problem in document.problems):
+    if any(problem.refuses for problem in document.problems):
         raise InputError(document.problems)
     if selector is not None:
         raise InputError([document.problem(Fault((), f"has no variant {shown(selector)}"))])
@@ -236,7 +236,7 @@ def _import_cluster(document: Document, kind: str, selector: str | None) -> Impo
 
 
 def _import_sparkrun(document: Document, kind: str, selector: str | None) -> Imported:
-    if any(not problem.warning for problem in document.problems):
+    if any(problem.refuses for problem in document.problems):
         raise InputError(document.problems)
     if selector is not None:
         raise InputError([document.problem(Fault((), f"has no variant {shown(selector)}"))])

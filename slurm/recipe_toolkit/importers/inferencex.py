@@ -88,7 +88,7 @@ def _read(entry: Entry, source: Source, read: Callable[[Document, str, str | Non
             return
         done.append(read(document, kind, entry.selector))
     except InputError as error:
-        problem = next((item for item in error.problems if not item.warning), error.problems[0])
+        problem = next((item for item in error.problems if item.refuses), error.problems[0])
         source.note(LOST, entry.at, str(entry.file), f"is refused: {problem.message}")
 
 

@@ -61,7 +61,7 @@ class Note:
     def problem(self) -> Problem:
         """The note as a warning of the loader."""
         what = f"{self.kind} in the import ({self.value})" if self.value else f"{self.kind} in the import"
-        return Problem(*self.place, self.field, f"{what}: {self.message}", warning=True)
+        return Problem(*self.place, self.field, f"{what}: {self.message}", severity="warning")
 
 
 def note(kind: str, place: Place, path: FieldPath, value: Any, message: str) -> Note:

@@ -56,7 +56,7 @@ class Source:
 
     def refuse(self) -> None:
         """Raise InputError with every problem there is."""
-        if any(not problem.warning for problem in self.problems):
+        if any(problem.refuses for problem in self.problems):
             raise InputError(self.problems)
 
     def reset(self, path: FieldPath) -> None:

@@ -35,7 +35,7 @@ def faults(answers: Answers, cluster: Cluster | None) -> list[Problem]:
                 build_plan(loaded, cluster or any_site(loaded))
         except InputError as error:
             found += error.problems
-    return [problem for problem in found if not problem.warning]
+    return [problem for problem in found if problem.refuses]
 
 
 def answer(question: Question, text: str, answers: Answers, site: Site, cluster: Cluster | None) -> Any:
