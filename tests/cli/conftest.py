@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from submit_support import FakeSlurm
+from plankit import RECIPES, plan_of
+from recipe_toolkit.cluster_loader import load_cluster
+from recipe_toolkit.document import dump_yaml
+from recipe_toolkit.recipe_loader import load_recipe
+from recipe_toolkit.rundir import write_json
+from submit_support import FakeSlurm, make_run
+
+BASE = RECIPES / "pd-4p-dp4-1d-dp8.yaml"
+PLAIN = RECIPES / "clusters" / "plain.yaml"
 
 
 @pytest.fixture
@@ -39,3 +47,19 @@ def recipe(tmp_path, monkeypatch):
 
     run.folder = folder
     return run
+
+
+@pytest.fixture
+def locked(recipe):
+    """Makes runs of tests/data/recipes/pd-4p-dp4-1d-dp8.yaml."""
+
+    def make(name, *sets, driver="570.1", rehearse=False):
+        run = make_run(recipe.folder / "runs", name, state="done")
+        run.recipe_lock.write_text(dump_yaml(load_recipe(BASE, sets).data))
+        run.cluster_lock.write_text(dump_yaml(load_cluster(str(PLAIN)).data))
+        write_json(run.plan, plan_of("pd-4p-dp4-1d-dp8", *sets, rehearse=rehearse).to_json())
+        run.attempt(0).node(0).mkdir(parents=True)
+        write_json(run.attempt(0).facts(0), {"driver": driver, "host": "n1"})
+        return run
+
+    return make

@@ -21,6 +21,7 @@ VERBS = {
     "logs": ("logs", "Print the logs of processes of a run."),
     "wait": ("runs", "Wait until a run ends; the exit code says how."),
     "cancel": ("runs", "Cancel a run; safe to repeat."),
+    "rerun": ("rerun", "Submit a run once more, from what it kept of its recipe."),
     "collect": ("results", "Gather a run's results and artifacts, with a manifest."),
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("schema", "Print a JSON Schema, for editors."),

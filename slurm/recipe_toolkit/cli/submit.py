@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,34 @@ if TYPE_CHECKING:
     from recipe_toolkit.rundir import RunDir
     from recipe_toolkit.submit import Submitted
     from recipe_toolkit.submit.dependency import Queueing
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def submission_options(command: Command) -> Command:
+    """What every verb that submits takes."""
+    for option in reversed(
+        (
+            click.option(
+                "-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable."
+            ),
+            click.option(
+                "--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm."
+            ),
+            click.option(
+                "-d",
+                "--dependency",
+                metavar="SPEC",
+                help="Start after other jobs: sbatch's, with run ids in place of job ids.",
+            ),
+            click.option("--hold", is_flag=True, help="Submit held: `scontrol release` lets it start."),
+            click.option("--wait", is_flag=True, help="Wait for the end; the exit code says how the run ended."),
+            click.option("--follow", is_flag=True, help="Wait, and print what happens."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run."),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 @click.command("submit")
@@ -35,17 +63,9 @@ if TYPE_CHECKING:
     shell_complete=completing.profiles,
     help="The cluster profile (default: $RECIPE_CLUSTER).",
 )
-@click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
 @click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
-@click.option("--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm.")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N", help="Of several runs, at most N at a time.")
-@click.option(
-    "-d", "--dependency", metavar="SPEC", help="Start after other jobs: sbatch's, with run ids in place of job ids."
-)
-@click.option("--hold", is_flag=True, help="Submit held: `scontrol release` lets it start.")
-@click.option("--wait", is_flag=True, help="Wait for the end; the exit code says how the run ended.")
-@click.option("--follow", is_flag=True, help="Wait, and print what happens.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run.")
+@submission_options
 def submit_command(
     files: tuple[Path, ...],
     cluster: str | None,
@@ -65,11 +85,27 @@ def submit_command(
     runs alone and says how to come back to them; a second one cancels them.
     """
     from recipe_toolkit.cli.planning import plan_all
+
+    check_form(dependency)
+    planned = plan_all(files, cluster, sets, rehearse=rehearse)
+    return submit_planned(planned, cluster, at_once, dry_run, dependency, hold, wait, follow, as_json)
+
+
+def submit_planned(
+    planned: Sequence[Planned],
+    cluster: str | None,
+    at_once: int | None,
+    dry_run: bool,
+    dependency: str | None,
+    hold: bool,
+    wait: bool,
+    follow: bool,
+    as_json: bool,
+) -> int:
+    """Submit what is planned, as the options of :func:`submission_options` say; returns the exit code."""
     from recipe_toolkit.plan.rehearsal import notice
     from recipe_toolkit.submit import check
 
-    _check_form(dependency)
-    planned = plan_all(files, cluster, sets, rehearse=rehearse)
     site = planned[0].cluster
     if at_once is not None and site.cluster.scheduler != "slurm" and not (wait or follow or dry_run):
         raise click.UsageError(
@@ -77,8 +113,9 @@ def submit_command(
             "has ended, so it needs --wait or --follow"
         )
     queueing = _queueing(dependency, hold, cluster)
-    for item in planned if rehearse else ():
-        click.echo(notice(item.plan), err=True)
+    for item in planned:
+        if item.plan.rehearsal:
+            click.echo(notice(item.plan), err=True)
     if dry_run:
         _print_scripts(planned, queueing, at_once, as_json)
         return 0
@@ -87,12 +124,13 @@ def submit_command(
     return _Batch(planned, queueing, at_once).run(waits=wait or follow, follow=follow, as_json=as_json)
 
 
-def _check_form(dependency: str | None) -> None:
-    from recipe_toolkit.submit.dependency import check_form
+def check_form(dependency: str | None) -> None:
+    """Raises BadParameter for a ``--dependency`` that sbatch would not understand."""
+    from recipe_toolkit.submit import dependency as known
 
     if dependency is not None:
         try:
-            check_form(dependency)
+            known.check_form(dependency)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--dependency") from error
 

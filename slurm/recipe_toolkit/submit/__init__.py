@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipe_toolkit import __version__
 from recipe_toolkit.errors import SubmitError
 
 if TYPE_CHECKING:
@@ -78,13 +79,18 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Q
     with _uninterrupted() as pressed:
         job = _launch(run, plan, site, queueing)
         try:
-            folder.write_job(run, {**job, "rehearsal": plan.rehearsal})
+            folder.write_job(run, {**job, **_about(plan)})
         except OSError as error:
             raise SubmitError(
                 f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
                 hint=f"`recipe status {run.root}` finds the job all the same",
             ) from error
     return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal)
+
+
+def _about(plan: Plan) -> dict[str, Any]:
+    """What a list of runs shows and filters by, so that it need not read whole plans."""
+    return {"toolkit": __version__, "recipe": plan.name, "model": plan.served_name, "rehearsal": plan.rehearsal}
 
 
 def _launch(run: RunDir, plan: Plan, site: Cluster, queueing: Queueing) -> dict[str, Any]:
