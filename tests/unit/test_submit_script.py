@@ -12,9 +12,9 @@ import pytest
 
 from recipe_toolkit.cluster import Slurm
 from recipe_toolkit.errors import SubmitError
-from recipe_toolkit.run.agent import run_agent
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import slurm
+from recipe_toolkit.submit.job import run_job
 from submit_support import make_cluster, make_plan
 
 RUN = RunDir(Path("/shared/runs/2026-11-29T12-00-00-tiny-ab12"))
@@ -119,9 +119,9 @@ def test_nothing_is_pickled_by_value(tmp_path):
     """A node may have another Python: byte code of this one would not run there."""
     from submitit.core.utils import DelayedSubmission
 
-    DelayedSubmission(run_agent, str(tmp_path)).dump(tmp_path / "job.pkl")
+    DelayedSubmission(run_job, str(tmp_path)).dump(tmp_path / "job.pkl")
     data = (tmp_path / "job.pkl").read_bytes()
     strings = {arg for opcode, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
-    assert {"recipe_toolkit.run.agent", "run_agent", str(tmp_path)} <= strings
+    assert {"recipe_toolkit.submit.job", "run_job", str(tmp_path)} <= strings
     assert not any("code" in text or "cloudpickle" in text for text in strings - {str(tmp_path)})
-    assert pickle.loads(data).function is run_agent
+    assert pickle.loads(data).function is run_job

@@ -20,6 +20,7 @@ from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
 from recipe_toolkit.run.ports import PortBook
+from recipe_toolkit.run.preemption import Ask
 from recipe_toolkit.run.tasks import cancel, race
 from recipe_toolkit.rundir import AttemptDir, RunDir, read_json, write_json
 
@@ -30,10 +31,11 @@ _KILLED_S = 12.0  # how long a kill may take before what is left is called a sur
 log = logging.getLogger("recipe_toolkit.run")
 
 
-def run_agent(run_folder: str) -> None:
+def run_agent(run_folder: str, preempted: Ask | None = None) -> None:
     """Run this node's part of the run, and the lead's on node 0, to its end.
 
-    This is what the job runs on every node. Raises RunError if the run did not end well.
+    This is what the job runs on every node. ``preempted`` tells whether a job is being preempted. Raises
+    RunError if the run did not end well.
     """
     run = RunDir(Path(run_folder).resolve())
     where = environment.place(os.environ)
@@ -44,7 +46,7 @@ def run_agent(run_folder: str) -> None:
         plan = plan_from_json(read_json(run.plan))
         if where.count != len(plan.nodes):
             raise RunError(f"the job has {where.count} nodes, but the plan is for {len(plan.nodes)}")
-        asyncio.run(_main(run, plan, where))
+        asyncio.run(_main(run, plan, where, preempted))
     except RunError as error:
         log.error("%s", error.render())
         raise
@@ -61,7 +63,7 @@ def _log_to(path: Path) -> None:
     log.setLevel(logging.INFO)
 
 
-async def _main(run: RunDir, plan: Plan, where: Place) -> None:
+async def _main(run: RunDir, plan: Plan, where: Place, preempted: Ask | None) -> None:
     process.become_subreaper()
     agent = Agent(run, plan, where)
     if where.index != 0:
@@ -70,7 +72,7 @@ async def _main(run: RunDir, plan: Plan, where: Place) -> None:
         return
     from recipe_toolkit.run.lead import Lead  # the other nodes need none of it
 
-    lead = Lead(run, plan, where)
+    lead = Lead(run, plan, where, preempted)
     _on_signals(lead.signal)
     agent_task = asyncio.ensure_future(agent.run())
     lead_task = asyncio.ensure_future(lead.run())

@@ -19,6 +19,7 @@ from recipe_toolkit.run.control import PROTOCOL
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.fleet import Fleet, Node, ProcessView
 from recipe_toolkit.run.journal import Journal
+from recipe_toolkit.run.preemption import Ask, Preemption
 from recipe_toolkit.run.tasks import cancel
 from recipe_toolkit.rundir import RunDir, write_json
 
@@ -31,7 +32,7 @@ log = logging.getLogger("recipe_toolkit.run")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the run ended: ``done``, ``failed``, ``cancelled`` or ``timeout``, and why."""
+    """How the run ended: ``done``, ``failed``, ``cancelled``, ``preempted`` or ``timeout``, and why."""
 
     state: str
     message: str | None = None
@@ -40,7 +41,7 @@ class Outcome:
 class Lead:
     """Runs on node 0, in the process of its agent."""
 
-    def __init__(self, run: RunDir, plan: Plan, where: Place) -> None:
+    def __init__(self, run: RunDir, plan: Plan, where: Place, preempted: Ask | None = None) -> None:
         self._journal = Journal(run, where.attempt)
         token = run.token.read_bytes().strip()
         fleet = Fleet(plan, token)
@@ -53,6 +54,7 @@ class Lead:
         self._ending = False
         self._hurry = asyncio.Event()
         self._stopped_at = 0.0
+        self._preemption = Preemption(preempted, where.job_id)
         for process in (*plan.processes, *(point.process for point in plan.benchmarks)):
             path = attempt.process_log(process.node, process.name)
             relative = str(path.relative_to(run.root))
@@ -76,6 +78,8 @@ class Lead:
         self._stopped_at = time.monotonic()
         message = "the time limit is near" if state == "timeout" else f"cancelled ({name})"
         self._stop = Outcome(state, f"{message}, in phase {self._phase}")
+        if name == "SIGTERM":
+            self._preemption.begin()
         self._journal.event("stop_requested", signal=name, node=node, phase=self._phase)
         self._woken.set()
 
@@ -148,6 +152,7 @@ class Lead:
                 outcome = Outcome("failed", f"{self._phase}: internal error: {error!r}")
         finally:
             outcome = await self._end(outcome)
+        await self._preemption.wait(self._context.plan.time_limit_s)
         if outcome.state != "done":
             raise RunError(f"run {outcome.state}: {outcome.message}")
 
@@ -237,6 +242,11 @@ class Lead:
         survivors = await drain.drain(context, budget, self._hurry)
         if survivors:
             outcome = self._survived(outcome, survivors)
+        preempted = outcome.state == "cancelled" and await self._preemption.found()
+        if preempted:
+            outcome = Outcome("preempted", str(outcome.message).replace("cancelled", "preempted by Slurm", 1))
+            log.info("%s: Slurm ends the job", outcome.message)
+        if survivors or preempted:
             await self._write_results(outcome)
         await drain.dismiss(context, outcome.state, outcome.message)
         await context.fleet.close()

@@ -11,7 +11,7 @@ from typing import Any
 from recipe_toolkit.rundir import RunDir, read_json
 
 _EVENTS_TAIL = 64 * 1024
-FINAL = ("done", "failed", "cancelled", "timeout")
+FINAL = ("done", "failed", "cancelled", "timeout", "preempted")
 
 
 @dataclass(frozen=True)

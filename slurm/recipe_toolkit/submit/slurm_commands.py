@@ -14,6 +14,7 @@ from pathlib import Path
 from recipe_toolkit.errors import SubmitError
 
 TIMEOUT_S = 30.0
+HURRY_S = 5.0  # of a job that is about to be killed
 SUBMIT_TIMEOUT_S = 120.0
 
 # Of the caller's own Slurm variables only these say where the cluster is and who asks; all others
@@ -236,6 +237,20 @@ def _scontrol(job_id: str, cluster: str | None) -> dict[str, JobInfo]:
             source="scontrol",
         )
     }
+
+
+def preempted(job_id: str) -> str | None:
+    """Slurm's state of a job that is being preempted: RUNNING in its grace time; None for any other job.
+
+    None also where Slurm does not say: no scontrol here, no answer in 5 s.
+    """
+    try:
+        done = _call(["scontrol", "--oneliner", "show", "job", job_id], HURRY_S)
+    except SubmitError:
+        return None
+    fields = dict(re.findall(r"(?:^|\s)(JobState|PreemptTime)=(\S+)", done.stdout))
+    when = fields.get("PreemptTime", "")
+    return fields.get("JobState") if when[:1].isdigit() else None
 
 
 def _sacct(job_ids: Sequence[str], cluster: str | None) -> dict[str, JobInfo]:

@@ -251,6 +251,8 @@ def _active(record: Record, word: Word, now: float) -> tuple[str, str | None]:
     if not record.final:
         return "running", record.message or (None if record.state else "the agents have not reported yet")
     settled = record.state in ("done", "failed")
+    if record.state == "preempted":
+        return "running", _both(record.message, "Slurm ends or requeues it when its grace time is over")
     lingers = record.updated is not None and now - record.updated > LINGER_S
     if lingers or (settled and word.state == "COMPLETING"):
         return str(record.state), record.message
