@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.cluster import Cluster, Container, Slurm, Tool
+from recipe_toolkit.cluster_files import EMBEDDED, cluster_folders, known_clusters
 from recipe_toolkit.document import Document, read_document
 from recipe_toolkit.durations import format_time_limit, minutes_warning, parse_duration, parse_time_limit
 from recipe_toolkit.errors import InputError, Problem
@@ -19,7 +20,6 @@ from recipe_toolkit.feasibility.profile import check_profile
 from recipe_toolkit.overrides import apply_sets
 from recipe_toolkit.schema_check import check_schema, repaired
 
-EMBEDDED = Path(__file__).parent / "clusters"
 SCHEMA = 1
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
@@ -80,7 +80,7 @@ def find_cluster(name_or_path: str | None) -> Path:
         raise InputError([Problem("--cluster", 0, 0, "", "no cluster profile is named", hint)])
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(_home(name))
-    folders = list(_folders())
+    folders = list(cluster_folders())
     for folder in folders:
         candidate = folder / f"{name}.yaml"
         if candidate.is_file():
@@ -91,20 +91,6 @@ def find_cluster(name_or_path: str | None) -> Path:
     hint += f" give its path, as in ./{name}.yaml"
     searched = ", ".join(str(folder) for folder in folders[:-1])
     raise InputError([Problem("--cluster", 0, 0, "", f"no profile {name!r} in {searched}, or in the package", hint)])
-
-
-def known_clusters() -> list[str]:
-    """The names of all profiles that ``--cluster`` finds by name."""
-    return sorted({item.stem for folder in _folders() if folder.is_dir() for item in folder.glob("*.yaml")})
-
-
-def _folders() -> Iterator[Path]:
-    for item in os.environ.get("RECIPE_CLUSTERS", "").split(os.pathsep):
-        if item:
-            yield Path(item).expanduser()
-    yield Path("recipes/clusters")
-    yield Path("~/.config/recipe-toolkit/clusters").expanduser()
-    yield EMBEDDED
 
 
 def _expand(data: dict[str, Any], folder: Path) -> Iterator[Fault]:

@@ -60,7 +60,7 @@ def processes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @_silent
 def profiles(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of profiles; files where a path is begun."""
-    from recipe_toolkit.cluster_loader import known_clusters
+    from recipe_toolkit.cluster_files import known_clusters
 
     if "/" in incomplete or incomplete.startswith("."):
         return _paths(incomplete, (".yaml", ".yml"))

@@ -167,7 +167,7 @@ def _with_shape(given: Mapping[str, str]) -> dict[str, str]:
 
 def _look_around(cluster: Cluster | None) -> Site:
     from recipe_toolkit import vllm_args
-    from recipe_toolkit.cluster_loader import known_clusters
+    from recipe_toolkit.cluster_files import known_clusters
 
     venv = os.environ.get("VIRTUAL_ENV")
     return Site(

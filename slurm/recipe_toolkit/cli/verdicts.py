@@ -1,0 +1,122 @@
+"""What is said of each file that ``recipe validate`` is given."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from recipe_toolkit.cli.foreign import load_any
+from recipe_toolkit.cluster_loader import LoadedCluster, load_profile
+from recipe_toolkit.document import parse_yaml
+from recipe_toolkit.errors import InputError, Problem, printable
+from recipe_toolkit.plan.any_site import any_site
+from recipe_toolkit.plan.build import build_plan
+from recipe_toolkit.recipe_loader import LoadedRecipe
+from recipe_toolkit.text_file import read_text
+
+_SUFFIXES = (".yaml", ".yml")
+_RECIPES = "recipes are *.yaml with `schema` and `roles`, or `extends`"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of one file. ``kind``: ``recipe`` or ``profile``; ``facts`` is None where it is refused."""
+
+    file: str
+    kind: str
+    facts: dict[str, object] | None
+    problems: Sequence[Problem]
+
+    def line(self) -> str:
+        """The line of a good file."""
+        facts, file = self.facts or {}, printable(self.file)
+        if self.kind == "profile":
+            return f"{file}: ok (profile {facts['name']}, {facts['scheduler']})"
+        slots = _count(facts["gpus"], "GPU" if facts["device"] == "gpu" else "CPU slot")
+        return f"{file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        problems = [problem.to_json() for problem in self.problems]
+        head = {"file": self.file, "kind": self.kind, "ok": self.facts is not None}
+        return json.dumps({**head, **(self.facts or {}), "problems": problems})
+
+
+def _count(number: object, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def show(verdict: Verdict, as_json: bool) -> None:
+    """Print a verdict: a line or an object on stdout, problems on stderr."""
+    if as_json:
+        click.echo(verdict.to_json())
+        return
+    for problem in verdict.problems:
+        click.echo(problem.render(), err=True)
+    if verdict.facts is not None:
+        click.echo(verdict.line())
+
+
+def verdicts(path: Path, cluster: LoadedCluster | None, sets: Sequence[str]) -> Iterator[Verdict]:
+    """The verdict on a file, or on each recipe and profile below a folder."""
+    if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for a name that is too long
+        yield _verdict(path, _kind(path) or "recipe", cluster, sets)
+        return
+    found = False
+    for file in _yaml_files(path):
+        kind = _kind(file)
+        if kind is not None:
+            found = True
+            yield _verdict(file, kind, cluster, sets)
+    if not found:
+        problem = Problem(str(path), 0, 0, "", "no recipe in this folder", _RECIPES)
+        yield Verdict(str(path), "recipe", None, [problem])
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(root, name) for name in sorted(files) if name.endswith(_SUFFIXES))
+
+
+def _kind(path: Path) -> str | None:
+    """``recipe`` or ``profile`` by the file's top-level keys; None where it seems to be neither."""
+    try:
+        text = read_text(path)
+    except InputError:
+        return None
+    try:
+        data = parse_yaml(text, str(path)).data
+        keys = set(data) if isinstance(data, dict) else set()
+    except InputError:
+        keys = {line.partition(":")[0].rstrip() for line in text.splitlines()}
+    if keys & {"scheduler", "runs"} and not keys & {"roles", "engine", "model", "extends"}:
+        return "profile"
+    return "recipe" if "extends" in keys or {"schema", "roles"} <= keys else None
+
+
+def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequence[str]) -> Verdict:
+    try:
+        if kind == "profile":
+            profile = load_profile(path)
+            facts: dict[str, object] = {"name": profile.cluster.name, "scheduler": profile.cluster.scheduler}
+            return Verdict(str(path), kind, facts, profile.warnings)
+        recipe = load_any(path, sets)
+        return Verdict(str(path), kind, _facts(recipe, cluster), recipe.warnings)
+    except InputError as error:
+        return Verdict(str(path), kind, None, error.problems)
+
+
+def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, object]:
+    try:
+        plan = build_plan(loaded.recipe, cluster.cluster if cluster else any_site(loaded.recipe))
+    except InputError as error:
+        # The plan knows the recipe's fields, not where they stand.
+        placed = [loaded.place(item) if item.file == "recipe" else item for item in error.problems]
+        raise InputError(placed) from error
+    return {"name": plan.name, "nodes": len(plan.nodes), "device": plan.device, "gpus": plan.gpus.working}
