@@ -13,9 +13,9 @@ def cluster_folders() -> Iterator[Path]:
     """The folders that hold profiles, the first to be searched first; the package's own is the last."""
     for item in os.environ.get("RECIPE_CLUSTERS", "").split(os.pathsep):
         if item:
-            yield Path(item).expanduser()
+            yield Path(os.path.expanduser(item))  # noqa: PTH111  # Path.expanduser raises for no user
     yield Path("recipes/clusters")
-    yield Path("~/.config/recipe-toolkit/clusters").expanduser()
+    yield Path(os.path.expanduser("~/.config/recipe-toolkit/clusters"))  # noqa: PTH111
     yield EMBEDDED
 
 

@@ -28,7 +28,7 @@ def printable(text: str) -> str:
     """The text on one line, with escapes for what a terminal would obey or cannot show."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    return "".join(sign if sign.isprintable() or sign == "\t" else ascii(sign)[1:-1] for sign in text)
 
 
 class RecipeError(Exception):
@@ -42,8 +42,9 @@ class RecipeError(Exception):
         self.hint = hint
 
     def render(self) -> str:
-        """The message, and the hint on a line of its own."""
-        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+        """The message, and the hint on a line of its own; what a terminal would obey is escaped."""
+        text = f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+        return "\n".join(map(printable, text.split("\n")))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``; see :func:`error_object`."""

@@ -26,6 +26,11 @@ _MARKS = (
 )
 
 
+def user_path(name: str | Path) -> Path:
+    """The path with its ``~`` expanded; as it stands where there is no such user (`Path.expanduser` raises)."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111
+
+
 def read_text(path: Path, file: str | None = None) -> str:
     """The text of a UTF-8 file of at most 1 MiB; ``file`` is how problems name it. Raises InputError."""
     name = file or str(path)

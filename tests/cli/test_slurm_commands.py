@@ -19,7 +19,7 @@ def script(tmp_path):
 
 def test_sbatch_returns_the_job_and_runs_in_the_run_folder(fake_slurm, script, tmp_path):
     fake_slurm.says("sbatch", "4711\n")
-    assert slurm_commands.sbatch(script, tmp_path) == ("4711", None)
+    assert slurm_commands.sbatch(script, tmp_path) == ("4711", None, "")
     (call,) = fake_slurm.calls()
     assert call["argv"] == ["--parsable", str(script)]
     assert call["cwd"] == str(tmp_path)
@@ -27,7 +27,7 @@ def test_sbatch_returns_the_job_and_runs_in_the_run_folder(fake_slurm, script, t
 
 def test_sbatch_of_a_federation_and_with_a_greeting_before_the_id(fake_slurm, script, tmp_path):
     fake_slurm.says("sbatch", "Welcome to the site!\n4711;north\n")
-    assert slurm_commands.sbatch(script, tmp_path) == ("4711", "north")
+    assert slurm_commands.sbatch(script, tmp_path)[:2] == ("4711", "north")
 
 
 def test_the_callers_settings_do_not_leak_in(fake_slurm, script, tmp_path, monkeypatch):

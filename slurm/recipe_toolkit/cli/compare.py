@@ -14,6 +14,7 @@ from recipe_toolkit.cli.opening import open_run
 from recipe_toolkit.cli.runs import where_options
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.submit.find import roots
+from recipe_toolkit.text_file import user_path
 
 if TYPE_CHECKING:
     from recipe_toolkit.report.compare import Comparison
@@ -76,7 +77,7 @@ def compare_command(
     else:
         click.echo(compare_text.render(found), nl=False)
     if html is not None:
-        _write(found, Path(html).expanduser())
+        _write(found, user_path(html))
     losses = [] if limit is None else worse(found, limit)
     for loss in losses:
         click.echo(f"worse: {loss.label}: {loss.point}: {loss.what}", err=True)
@@ -116,7 +117,7 @@ def _side(name: str, folders: Sequence[Path]) -> Side:
     from recipe_toolkit.cli.results import material_of
     from recipe_toolkit.report.side import side_of_results, side_of_run
 
-    path = Path(name).expanduser()
+    path = user_path(name)
     if name.endswith(".json") and path.is_file():
         return side_of_results(path)
     run = open_run(name, folders).run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
-from pathlib import Path
 
 import click
+
+from recipe_toolkit.text_file import user_path
 
 Complete = Callable[[click.Context, click.Parameter, str], "list[str]"]
 
@@ -83,7 +84,7 @@ def _paths(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     head, slash, start = incomplete.rpartition("/")
     base = head + slash
     found = []
-    with os.scandir(Path(base or ".").expanduser()) as entries:
+    with os.scandir(user_path(base or ".")) as entries:
         for entry in entries:
             if not entry.name.startswith(start) or entry.name.startswith(".") > start.startswith("."):
                 continue

@@ -16,6 +16,7 @@ from recipe_toolkit.cli.opening import open_run
 from recipe_toolkit.errors import InputError, RecipeError
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import roots
+from recipe_toolkit.text_file import user_path
 
 if TYPE_CHECKING:
     from recipe_toolkit.plan.model import Plan
@@ -73,7 +74,7 @@ def diff_command(one: str, other: str, cluster: str | None, runs: str | None, pl
 
 
 def _side(word: str, folders: Sequence[Path]) -> _Side:
-    path = Path(word).expanduser()
+    path = user_path(word)
     if path.suffix in (".yaml", ".yml") and not path.is_dir():
         return _Side(path, None)
     run = open_run(word, folders).run

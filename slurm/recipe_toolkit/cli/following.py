@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import click
 
+from recipe_toolkit.errors import printable
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.events import EventReader, render_event
 from recipe_toolkit.submit.state import RunState
@@ -81,4 +82,5 @@ def summary(state: RunState) -> str:
         head += f", phase {state.phase}"
     if state.state == "done" and state.valid is False:
         head += ", but its results are invalid"
-    return f"{head}\n  " + state.message.replace("\n", "\n  ") if state.message else head
+    # A message may hold lines of a program's log, with its colours.
+    return "\n  ".join(map(printable, [head, *(state.message or "").splitlines()]))

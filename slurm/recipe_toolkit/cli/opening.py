@@ -11,6 +11,7 @@ import click
 
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import find_run
+from recipe_toolkit.text_file import user_path
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def open_run(word: str, folders: Sequence[Path]) -> Opened:
     """
     from recipe_toolkit.results.archive import is_archive, unpack
 
-    path = Path(word).expanduser()
+    path = user_path(word)
     if not is_archive(path) or not path.is_file():
         return Opened(find_run(word, folders))
     folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="recipe-"))

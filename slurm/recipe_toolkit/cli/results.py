@@ -16,6 +16,7 @@ from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report.material import Material
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import find_run, roots
+from recipe_toolkit.text_file import user_path
 
 if TYPE_CHECKING:
     from recipe_toolkit.results.archive import Difference
@@ -49,7 +50,7 @@ def collect_command(
     if verify is not None:
         if run is not None or output is not None:
             raise click.UsageError("--verify takes a copy, and neither RUN nor -o")
-        return _verify(Path(verify).expanduser())
+        return _verify(user_path(verify))
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
     return _collect(find_run(run, roots(runs, cluster)), output)
@@ -59,7 +60,7 @@ def _collect(found: RunDir, output: str | None) -> int:
     from recipe_toolkit.report.text import size
     from recipe_toolkit.results.gather import gather
 
-    target = Path(output).expanduser() if output else Path(f"{found.id}.tar.gz")
+    target = user_path(output) if output else Path(f"{found.id}.tar.gz")
     extra: dict[str, str] = {}
     try:
         report = material_of(found)
@@ -135,7 +136,7 @@ def report_command(
         return 0
     for item, report in zip(opened, found, strict=True):
         if output or item.archive is None:
-            _write(report, Path(output).expanduser() if output else report.run.report, linked=item.archive is None)
+            _write(report, user_path(output) if output else report.run.report, linked=item.archive is None)
     return 0
 
 

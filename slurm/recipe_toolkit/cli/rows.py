@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from recipe_toolkit.errors import printable
+
 
 def table(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns as wide as their widest cell; the last one ends where it ends."""
@@ -18,7 +20,7 @@ def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The lines of :func:`table`."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        printable("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip())
         for row in rows
     ]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from recipe_toolkit.cli import completing
+from recipe_toolkit.errors import printable
 
 if TYPE_CHECKING:
     from recipe_toolkit.cli.interrupts import Presses
@@ -223,6 +224,8 @@ class _Batch:
 
 
 def _print_submitted(submitted: Submitted, *, told: bool, as_json: bool, held: bool) -> None:
+    for line in submitted.said.splitlines():
+        click.echo(printable(line), err=True)
     if as_json:
         click.echo(json.dumps(submitted.to_json()))
     if told:

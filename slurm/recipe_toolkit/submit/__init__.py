@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that the scheduler has taken. ``interrupted``: how often Ctrl-C came in the meantime."""
+    """A run that the scheduler has taken. ``interrupted``: how often Ctrl-C came in the meantime.
+
+    ``said``: the scheduler's warnings and news.
+    """
 
     run_id: str
     folder: Path
@@ -32,6 +35,7 @@ class Submitted:
     scheduler: str
     interrupted: int = 0
     rehearsal: bool = False
+    said: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -78,6 +82,7 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Q
     run = folder.write_run(folder.new_run(site.runs, plan.label), recipe.data, cluster.data, plan)
     with _uninterrupted() as pressed:
         job = _launch(run, plan, site, queueing)
+        said = job.pop("said", "")
         try:
             folder.write_job(run, {**job, **_about(plan)})
         except OSError as error:
@@ -85,7 +90,7 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Q
                 f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
                 hint=f"`recipe status {run.root}` finds the job all the same",
             ) from error
-    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal)
+    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal, said)
 
 
 def _about(plan: Plan) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from recipe_toolkit.errors import printable
 from recipe_toolkit.rundir import RunDir, read_json
 
 _SHOWN = 240
@@ -69,7 +70,7 @@ def render_event(event: Mapping[str, Any]) -> str:
     name = str(event.get("event", "?"))
     fields = {key: value for key, value in event.items() if key not in ("t", "event")}
     text = f"phase {fields['phase']}" if name == "phase" and "phase" in fields else _plain(name, fields)
-    line = " ".join(f"{stamp} {text}".split())
+    line = printable(" ".join(f"{stamp} {text}".split()))
     return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recipe_toolkit.errors import RecipeError, UnknownRun
 from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.text_file import user_path
 
 SHOWN = 8
 
@@ -18,7 +19,7 @@ def roots(runs: str | None, cluster: str | None) -> list[Path]:
     Raises InputError if ``cluster`` names a profile that is refused.
     """
     if runs:
-        return [Path(runs).expanduser().absolute()]
+        return [user_path(runs).absolute()]
     found = []
     if os.environ.get("RECIPE_RUNS"):
         found.append(Path(os.environ["RECIPE_RUNS"]))
@@ -32,7 +33,7 @@ def roots(runs: str | None, cluster: str | None) -> list[Path]:
             if cluster:  # only what was asked for by name must be right
                 raise
     found.append(Path("runs"))
-    return list(dict.fromkeys(path.expanduser().absolute() for path in found))
+    return list(dict.fromkeys(user_path(path).absolute() for path in found))
 
 
 def all_runs(folders: Sequence[Path]) -> list[RunDir]:
@@ -64,7 +65,8 @@ def run_ids(folders: Sequence[Path]) -> list[str]:
 
 def is_run(path: Path) -> bool:
     """Whether a folder holds a run."""
-    return (path / "plan.json").is_file() or (path / "recipe.lock.yaml").is_file()
+    # Not Path.is_file: it raises for a name that is too long, and where the folder may not be looked into.
+    return any(os.path.isfile(path / name) for name in ("plan.json", "recipe.lock.yaml"))  # noqa: PTH113
 
 
 def find_run(word: str, folders: Sequence[Path]) -> RunDir:
@@ -75,10 +77,10 @@ def find_run(word: str, folders: Sequence[Path]) -> RunDir:
     """
     if not word:
         raise UnknownRun("the name of the run is empty", hint="an id, a part of one, a path, or `last`")
-    path = Path(word).expanduser()
+    path = user_path(word)
     if "/" in word and is_run(path):
         return RunDir(path.absolute())
-    if path.is_dir() and is_run(path):
+    if is_run(path):
         same = [run for run in all_runs(folders) if run.id == word]
         return same[0] if len(same) == 1 else RunDir(path.absolute())
     if "/" in word:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.plan.setup import RUNNER
 from recipe_toolkit.rundir import RunDir, write_atomic, write_json
+from recipe_toolkit.text_file import user_path
 
 RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-.+-[0-9a-f]{4}")
 STATE_SCHEMA = 1
@@ -23,12 +25,12 @@ _RUNNER = Path(__file__).with_name("setup.sh")
 
 def new_run(runs: str, name: str) -> RunDir:
     """A run folder's path that is free: ``RUNS/<local time>-NAME-<4 random hex digits>``; nothing is written."""
-    root = Path(runs).expanduser().absolute()
+    root = user_path(runs).absolute()
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
     stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
     while True:
         path = root / f"{stamp}-{word}-{secrets.token_hex(2)}"
-        if not path.exists():
+        if not os.path.lexists(path):
             return RunDir(path)
 
 

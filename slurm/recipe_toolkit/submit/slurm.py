@@ -26,6 +26,7 @@ class AgentExecutor(SlurmExecutor):
     """submitit's executor with our own call of sbatch, usable for a dry run where there is no Slurm."""
 
     cluster: str | None = None  # the cluster's name, where sbatch told one
+    said: str = ""  # what sbatch said beside the job's id
 
     @classmethod
     def affinity(cls) -> int:
@@ -40,7 +41,7 @@ class AgentExecutor(SlurmExecutor):
         """Write the script under a name that stays, submit it, and hand back submitit's job."""
         script = self.folder / "submission.sh"
         script.write_text(self._make_submission_file_text(command, ""), encoding="utf-8")
-        job_id, self.cluster = slurm_commands.sbatch(script, self.folder.parent)
+        job_id, self.cluster, self.said = slurm_commands.sbatch(script, self.folder.parent)
         job: core.Job[Any] = SlurmJob(folder=self.folder, job_id=job_id, tasks=list(range(self._num_tasks())))
         job.paths.submission_file.symlink_to(script.name)
         return job
@@ -137,10 +138,10 @@ def _asks_for_gpus(key: str, value: object) -> bool:
 
 
 def launch(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing) -> dict[str, Any]:
-    """Submit the run; returns what ``job.json`` holds. Raises SubmitError."""
+    """Submit the run; returns what ``job.json`` holds, and what sbatch ``said`` else. Raises SubmitError."""
     made = executor(run, plan, cluster, queueing)
     job = made.submit(run_job, str(run.root))
-    return {"scheduler": "slurm", "job_id": job.job_id, "cluster": made.cluster}
+    return {"scheduler": "slurm", "job_id": job.job_id, "cluster": made.cluster, "said": made.said}
 
 
 def script(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing = PLAIN) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe_toolkit.errors import SubmitError
+from recipe_toolkit.errors import SubmitError, printable
 
 TIMEOUT_S = 30.0
 HURRY_S = 5.0  # of a job that is about to be killed
@@ -120,8 +120,8 @@ def _call(argv: Sequence[str], timeout_s: float, cwd: Path | None = None) -> sub
         raise SubmitError(f"{argv[0]}: {error.strerror or error}") from error
 
 
-def sbatch(script: Path, run_folder: Path) -> tuple[str, str | None]:
-    """Submit ``script``; returns the job's id, and the cluster's name where several are federated.
+def sbatch(script: Path, run_folder: Path) -> tuple[str, str | None, str]:
+    """Submit ``script``; returns the job's id, the cluster's name where several are federated, and what else it said.
 
     Raises SubmitError with the command, its exit code and its own words.
     """
@@ -133,12 +133,12 @@ def sbatch(script: Path, run_folder: Path) -> tuple[str, str | None]:
             f"{error.message}\n  run folder: {run_folder}",
             hint=error.hint or "slurmctld may have taken the job all the same: look with `squeue --me`",
         ) from error
-    last = done.stdout.strip().rpartition("\n")[2]
+    before, _, last = done.stdout.strip().rpartition("\n")
     parsed = re.fullmatch(r"(\d+)(?:;(\S+))?", last)
     if done.returncode == 0 and parsed:
-        return parsed[1], parsed[2]
+        return parsed[1], parsed[2], f"{before}\n{done.stderr}".strip()
     words = done.stderr.strip() or done.stdout.strip()
-    said = "\n    ".join(words.splitlines()) or "nothing"
+    said = "\n    ".join(map(printable, words.splitlines())) or "nothing"
     what = "sbatch refused the job" if done.returncode else "sbatch printed no job id"
     raise SubmitError(
         f"{what}\n  command: {shlex.join(argv)}\n  exit code: {done.returncode}\n"
