@@ -88,13 +88,13 @@ def _head(root: Cursor, found: Import) -> str:
     draft.set(("engine", "kind"), "vllm")
     reference = image.text()
     match = _VERSION.search(reference or "")
-    version = match[1] if match else f"{vllm_args.versions()[-1]}+unknown"
+    version = match[1] if match else "nightly"
     draft.set(("engine", "version"), version, image)
     draft.set(("engine", "image"), reference, image)
     if not match:
-        message = f"no version of vLLM is named: flags are checked against {vllm_args.versions()[-1]}"
+        message = "no version of vLLM is named: nightly stands for the newest that is known"
         found.source.note(ASSUMED, image.path, reference, message)
-        draft.comments["engine"] = f"The version is not known; {message.partition(': ')[2]}."
+        draft.comments["engine"] = "No version of vLLM is named there."
     draft.set(("resources",), {"gpu": "GB10", "gpus_per_node": 1})
     for key in ("recipe_version", "runtime_version", "cluster_only", "solo_only", "mode", "executor"):
         root.at(key).use()

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from recipe_toolkit import vllm_args
 from recipe_toolkit.feasibility.layout import local_replicas
 from recipe_toolkit.importers.draft import Draft, slug
 from recipe_toolkit.importers.env import read_env
@@ -16,7 +15,7 @@ from recipe_toolkit.importers.reader import Cursor, Source
 from recipe_toolkit.importers.srt_bench import read_benchmark
 from recipe_toolkit.importers.srt_frontend import read_frontend
 from recipe_toolkit.importers.srt_job import lose_the_rest, read_job, read_setup, read_site
-from recipe_toolkit.importers.srt_kv import read_kv
+from recipe_toolkit.importers.srt_kv import KV_FLAGS, kv_flag, read_kv
 from recipe_toolkit.importers.srt_shape import RoleShape, Shape, find_shape, refuse_other_engines
 from recipe_toolkit.importers.vllm_flags import Flags, read_flags
 from recipe_toolkit.recipe import Parallel
@@ -52,11 +51,7 @@ def convert(source: Source) -> Import:
     flags = {role.name: read_flags(role.args.items(), version) for role in shape.roles}
     for role in shape.roles:
         _role(role, shape, flags[role.name], found)
-    sides = {
-        role: flags[role].elsewhere["kv-transfer-config"]
-        for role in flags
-        if "kv-transfer-config" in flags[role].elsewhere
-    }
+    sides = {role: side for role, side in ((role, kv_flag(one)) for role, one in flags.items()) if side is not None}
     read_kv(shape.engine.at("connector"), sides, shape.disaggregated, found.draft)
     _served_name(flags, found)
     _engine_options(shape)
@@ -116,9 +111,7 @@ def _model(path: Cursor, identity: Cursor, found: Import) -> None:
 
 
 def _served_name(flags: dict[str, Flags], found: Import) -> None:
-    given = [
-        (side.elsewhere[key], key) for side in flags.values() for key in side.elsewhere if key != "kv-transfer-config"
-    ]
+    given = [(side.elsewhere[key], key) for side in flags.values() for key in side.elsewhere if key not in KV_FLAGS]
     for cursor, key in given:
         value = cursor.use()
         if key == "served-model-name":
@@ -149,10 +142,10 @@ def _engine(root: Cursor, shape: Shape, found: Import) -> str:
         version = match[1]
         found.draft.set(("engine", "version"), version, container)
     else:
-        version = f"{vllm_args.versions()[-1]}+unknown"
+        version = "nightly"
         found.draft.set(("engine", "version"), version, container)
-        message = f"no version of vLLM is named: flags are checked against {vllm_args.versions()[-1]}"
-        found.draft.comments["engine"] = f"The version is not known; {message.partition(': ')[2]}."
+        message = "no version of vLLM is named: nightly stands for the newest that is known"
+        found.draft.comments["engine"] = "No version of vLLM is named there."
         found.source.note(ASSUMED, container.path, image, message)
     if image:
         _image(container if container.given else identity, image, declared, found)

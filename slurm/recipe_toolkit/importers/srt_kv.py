@@ -9,6 +9,7 @@ from typing import Any
 from recipe_toolkit.importers.draft import Draft
 from recipe_toolkit.importers.notes import CHANGED, LOST, SET, UNNEEDED
 from recipe_toolkit.importers.reader import Cursor
+from recipe_toolkit.importers.vllm_flags import Flags
 
 _NIXL = "NixlConnector"
 _AUTOMATIC = {
@@ -22,14 +23,30 @@ _AUTOMATIC = {
 _DEVICES = ("cuda", "xpu", "cpu")
 
 
+KV_FLAGS = ("kv-transfer-config", "connector")
+
+
+def kv_flag(flags: Flags) -> Cursor | None:
+    """What one role says of KV: vLLM's flag, or the second format's short name for it."""
+    found = [flags.elsewhere[name] for name in KV_FLAGS if name in flags.elsewhere]
+    for extra in found[1:]:
+        extra.note(UNNEEDED, "kv-transfer-config comes before it")
+    return found[0] if found else None
+
+
 def read_kv(connector: Cursor, sides: Mapping[str, Cursor], apart: bool, draft: Draft) -> None:
-    """``sides``: the flag of each role, where it has one. ``connector`` is used where a role has none."""
+    """``sides``: what each role says itself. ``connector``, of the engine, holds where a role says nothing."""
     if not apart:
         _alone(connector, sides)
         return
     draft.set(("kv_transfer", "connector"), "nixl", connector if connector.given else None)
-    _named(connector, used=len(sides) < 2)
-    settings = {role: _side(cursor) for role, cursor in sides.items()}
+    if connector.given and len(sides) < 2:
+        sides = {role: sides.get(role, connector) for role in ("prefill", "decode")}
+    elif connector.given:
+        connector.note(UNNEEDED, "each role's own flag comes before it")
+    connector.use()
+    read = {cursor.path: _side(cursor) for cursor in sides.values()}
+    settings = {role: read[cursor.path] for role, cursor in sides.items()}
     for key, field in (
         ("kv_load_failure_policy", "load_failure_policy"),
         ("kv_buffer_device", "buffer_device"),
@@ -47,16 +64,6 @@ def _alone(connector: Cursor, sides: Mapping[str, Cursor]) -> None:
         cursor.note(LOST, f"{name} beside a role that does both has no place: the KV cache ends with the GPUs' memory")
 
 
-def _named(connector: Cursor, used: bool) -> None:
-    value = connector.value
-    if isinstance(value, str) and value.lower() != "nixl" and used:
-        connector.note(LOST, "KV moves by NIXL in its place")
-    elif isinstance(value, str) and value.lower() != "nixl":
-        connector.note(UNNEEDED, "each role's own kv-transfer-config comes before it")
-    else:
-        connector.use()
-
-
 def _document(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         try:
@@ -68,7 +75,10 @@ def _document(value: Any) -> dict[str, Any]:
 
 def _side(cursor: Cursor) -> dict[str, Any]:
     """NIXL's settings of one role; what stands beside it is noted."""
-    document = _document(cursor.use())
+    value = cursor.use()
+    if isinstance(value, str) and value.lower() == "nixl":
+        return {}
+    document = _document(value)
     name = document.get("kv_connector")
     if name == "MultiConnector":
         document = _inner(document, cursor)

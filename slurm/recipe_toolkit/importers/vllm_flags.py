@@ -15,13 +15,14 @@ from typing import Any
 from recipe_toolkit import vllm_args
 from recipe_toolkit.importers.notes import CHANGED, LOST, SET, UNNEEDED
 from recipe_toolkit.importers.reader import Cursor
+from recipe_toolkit.vllm_args.lists import list_for
 
 _DYNAMO = {"dyn-tool-call-parser": "tool-call-parser", "dyn-reasoning-parser": "reasoning-parser"}
 _TRUE = frozenset({"true", "yes", "on"})
 # What older versions called a flag that has another name now.
 _RENAMED = {"kv-cache-memory": "kv-cache-memory-bytes"}
 _DEEPEST = 30
-_ELSEWHERE = frozenset({"served-model-name", "kv-transfer-config", "revision", "model"})
+_ELSEWHERE = frozenset({"served-model-name", "kv-transfer-config", "connector", "revision", "model"})
 
 
 @dataclass
@@ -74,23 +75,36 @@ def _read(plain: str, inner: str, cursor: Cursor, flags: Flags, version: str) ->
         name = _RENAMED[name]
     if name in _ELSEWHERE:
         flags.elsewhere[name] = cursor
-    elif name in vllm_args.RESERVED:
-        cursor.note(SET, vllm_args.RESERVED[name])
-    elif name == "distributed-executor-backend" and cursor.value == "ray":
-        cursor.note(CHANGED, "instances are launched without Ray")
-    elif name == "prefill-context-parallel-size" and cursor.value not in (1, "1"):
-        cursor.problem("prefill context parallelism has no place in a recipe: it takes GPUs that no size counts")
     elif name in vllm_args.PARALLEL:
         _read_size(vllm_args.PARALLEL[name], bool(negative), cursor, flags)
-    elif plain.startswith("dyn-"):
-        cursor.note(LOST, "a flag of Dynamo's worker, which vLLM has not")
+    elif _is_left_out(plain, name, cursor):
+        return
     elif inner:
         _nest(name, inner, cursor, flags)
     elif negative:
         flags.args[name] = (False, cursor)
         cursor.use()
     else:
-        _merge(name, typed(cursor.use(), vllm_args.option(name, version)), cursor, flags)
+        option = vllm_args.option(name, version) or {}
+        value = typed(cursor.use(), option)
+        if isinstance(value, dict) and "config" in option:
+            value = coerced(value, option["config"], version)
+        _merge(name, value, cursor, flags)
+
+
+def _is_left_out(plain: str, name: str, cursor: Cursor) -> bool:
+    """Whether the flag is none that a recipe passes on; why is noted."""
+    if name in vllm_args.RESERVED:
+        cursor.note(SET, vllm_args.RESERVED[name])
+    elif name == "distributed-executor-backend" and cursor.value == "ray":
+        cursor.note(CHANGED, "instances are launched without Ray")
+    elif name == "prefill-context-parallel-size" and cursor.value not in (1, "1"):
+        cursor.problem("prefill context parallelism has no place in a recipe: it takes GPUs that no size counts")
+    elif plain.startswith("dyn-"):
+        cursor.note(LOST, "a flag of Dynamo's worker, which vLLM has not")
+    else:
+        return False
+    return True
 
 
 def _read_size(key: str, negative: bool, cursor: Cursor, flags: Flags) -> None:
@@ -135,6 +149,25 @@ def _deep(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _deep(merged[key], value) if both else value
     return merged
+
+
+def coerced(document: dict[str, Any], config: str, version: str) -> dict[str, Any]:
+    """Numbers and booleans out of strings, where vLLM's class has such: it takes "32" for 32, and we ask for 32."""
+    entries = list_for(version).configs.get(config, {})
+    return {key: _coerced(value, entries.get(key), version) for key, value in document.items()}
+
+
+def _coerced(value: Any, entry: Any, version: str) -> Any:
+    entries = entry if isinstance(entry, list) else [entry]
+    if isinstance(value, dict):
+        inner = next((item["config"] for item in entries if isinstance(item, dict) and "config" in item), None)
+        return coerced(value, inner, version) if inner else value
+    kinds = {kind for item in entries if isinstance(item, str) for kind in item.split("|")}
+    if not isinstance(value, str) or kinds & {"str", "any"}:
+        return value
+    if "bool" in kinds and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return _number(value, "float" if "float" in kinds else "int") if kinds & {"int", "float"} else value
 
 
 def typed(value: Any, option: Any) -> Any:
