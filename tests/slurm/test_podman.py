@@ -141,3 +141,36 @@ def test_an_image_that_cannot_be_had_is_named_before_anything_starts(site):
     assert re.search(r"^images: node [01] \(n\d\): image localhost/none:1 was not fetched: ", state["message"])
     assert re.search(r"^log: attempts/0/nodes/0[01]/image-0\.log$", state["message"], re.MULTILINE)
     assert {view["state"] for view in state["processes"].values()} == {"pending"}
+
+
+def test_a_warning_that_reaches_podman_ends_no_program(site, podman):
+    """Slurm sends the time limit's to every process of a job, and podman hands on what it gets."""
+    run = site.start(small_recipe(LONG))
+    run.starts("bench-c0")
+    clients = [
+        pid
+        for pid in site.rig.processes()
+        if {b"run", f"{run.id}-serve-0.0".encode()} <= set(command(pid).encode().split())
+    ]
+    assert clients
+    for pid in clients:
+        os.kill(pid, signal.SIGUSR2)
+    log = run.folder / "attempts" / "0" / "nodes" / "00" / "bench-c0.log"
+    lines = len(log.read_text().splitlines())
+    wait_until(lambda: len(log.read_text().splitlines()) > lines + 5, what=f"a client that goes on: {run.record}")
+    assert run.record["processes"]["serve-0.0"]["exit_code"] is None
+    assert site.recipe("cancel", run.id).returncode == 0
+    run.wait(103)
+    assert podman.containers() == []
+
+
+def test_global_options_come_before_every_command(slurm_rig, podman, tmp_path):
+    """What an environment says otherwise: where images are, and how containers are run."""
+    driver = podman.call("info", "--format", "{{.Store.GraphDriverName}}").strip()
+    options = ["--root", f"{podman.folder}/store", "--runroot", f"{podman.folder}/run", "--storage-driver", driver]
+    options += ["--runtime", "runc", "--cgroup-manager", "cgroupfs"]
+    container = {"runtime": "podman", "args": LIMITS, "global_args": options}
+    site = Site(slurm_rig, tmp_path, fields={"tools": {"sim": {"image": IMAGE}}, "container": container})
+    state = site.start(small_recipe(QUICK)).wait(0)
+    assert state["processes"]["serve-0.0"]["exit_code"] in (0, 143)
+    assert podman.containers() == []

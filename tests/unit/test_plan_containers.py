@@ -119,7 +119,8 @@ def test_the_arguments_of_a_site_come_after_ours(runtime):
     argv = bind_process((made := plan(runtime, container=own)).processes[0], bindings(made)).argv
     at = argv.index("--own")
     assert argv[at + 1] == "x"
-    assert not [word for word in argv[at + 2 : argv.index("vllm")] if word.startswith("--") and word != "--entrypoint"]
+    ours = [word for word in argv[at + 2 : argv.index("vllm")] if word.startswith("--") and word != "--entrypoint"]
+    assert ours == []
 
 
 @pytest.mark.parametrize("runtime", ["docker", "podman", "apptainer"])

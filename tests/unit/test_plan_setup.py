@@ -31,7 +31,7 @@ def test_engines_alone_stand_behind_the_steps() -> None:
     assert len(engines) == len(plan.processes) == 2
     for process in engines:
         at = process.argv.index(RUNNER)
-        assert process.argv[at - 3 : at - 1] == ("--entrypoint", "/bin/sh")
+        assert process.argv[at - 2 : at] == ("sh", "/bin/sh")
         assert process.argv[at + 1 : at + 3] == ("vllm", "serve")
     assert not any(RUNNER in point.process.argv for point in plan.benchmarks)
 
@@ -74,7 +74,7 @@ def test_the_simulated_engine_in_an_image() -> None:
     recipe = load_recipe(RECIPES / "sim-pd.yaml", ["setup=[{name: a, run: 'true'}]"]).recipe
     process = build_plan(recipe, site).processes[0]
     at = process.argv.index("small:1")
-    assert process.argv[at + 1 : at + 5] == (RUNNER, "python3", "-m", "recipe_toolkit.sim")
+    assert process.argv[at + 3 : at + 9] == ("sh", "/bin/sh", RUNNER, "python3", "-m", "recipe_toolkit.sim")
     assert process.env["PYTHONPATH"] == PackagePath("..")
 
 

@@ -125,12 +125,12 @@ def test_its_image_is_the_engines_unless_the_profile_has_another():
 
     def image_and_program(cluster):
         argv = build_plan(recipe, cluster).benchmarks[0].process.argv
-        at = argv.index("--entrypoint")
-        return argv[at + 1 : at + 5]
+        at = argv.index("vllm")
+        return argv[at - 4], *argv[at : at + 3]
 
-    assert image_and_program(cluster) == ("vllm", "vllm/vllm-openai@sha256:0000", "bench", "serve")
+    assert image_and_program(cluster) == ("vllm/vllm-openai@sha256:0000", "vllm", "bench", "serve")
     other = dataclasses.replace(cluster, tools={**cluster.tools, "vllm-bench": Tool(image="registry/vllm:2")})
-    assert image_and_program(other) == ("vllm", "registry/vllm:2", "bench", "serve")
+    assert image_and_program(other) == ("registry/vllm:2", "vllm", "bench", "serve")
 
 
 @pytest.mark.parametrize("flag", ["base-url", "num_prompts", "--seed", "save-result", "random-range-ratio", "host"])

@@ -34,7 +34,7 @@ def _housed(inside: Inside) -> Process:
         words.append("--nv")
     for mount in inside.mounts():
         words += ["--bind", mount.text()]
-    words += [*inside.container.args, str(inside.place.file), inside.program, *inside.rest]
+    words += [*inside.container.args, str(inside.place.file), "/bin/sh", *inside.shielded]
     before: list[Value] = [Python(), "-I", "-S", _PREPARE, scratch, ",".join(inside.variables)]
     return replace(inside.process, argv=(*before, *words), cleanup=("rm", "-r", "-f", scratch))
 

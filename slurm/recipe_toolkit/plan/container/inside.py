@@ -72,6 +72,15 @@ class Inside:
         return self.process.argv[1:]
 
     @property
+    def shielded(self) -> list[Value]:
+        """The arguments of /bin/sh that start the program without USR2.
+
+        Slurm warns of the time limit by a signal to every process of the job. The clients of docker and
+        podman, and apptainer, hand it on, and it would end the program; the agent alone decides what it means.
+        """
+        return ["-c", "trap '' USR2; exec \"$@\"", "sh", self.program, *self.rest]
+
+    @property
     def folder(self) -> Value:
         """The working directory: the same as on the node."""
         return self.needs.folder or NodeFolder()

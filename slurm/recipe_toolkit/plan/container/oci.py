@@ -30,7 +30,7 @@ def housed(inside: Inside, own: Sequence[Value], gpus: Sequence[Value], remove: 
         words += ["--volume", mount.text()]
     for variable in inside.variables:
         words += ["--env", variable]
-    words += [*inside.container.args, "--entrypoint", inside.program, pinned(inside.place.reference), *inside.rest]
+    words += [*inside.container.args, "--entrypoint", "/bin/sh", pinned(inside.place.reference), *inside.shielded]
     return replace(
         inside.process,
         argv=tuple(words),
