@@ -65,6 +65,100 @@ def test_list_as_json_is_one_object_a_line(recipe, runs, fake_slurm):
     assert [json.loads(line)["id"] for line in recipe("list", "--json", "-n", "1").stdout.splitlines()] == [TWO]
 
 
+@pytest.fixture
+def many(runs, fake_slurm):
+    """Runs of three days, of two recipes and models, in several states."""
+    made = {}
+    for day, name, model, state in (
+        (27, "glm-a", "glm", {"state": "done", "valid": True}),
+        (28, "glm-b", "glm", {"state": "done", "valid": False}),
+        (29, "glm-a", "glm-fp8", {"state": "failed", "message": "x"}),
+        (30, "qwen", "qwen", {"state": "running"}),
+    ):
+        job = {"scheduler": "slurm", "job_id": str(day), "cluster": None, "rehearsal": False, "model": model}
+        made[day] = make_run(runs, f"2026-11-{day}T12-00-00-{name}-ab{day}", job=job, **state)
+    fake_slurm.holds("30|RUNNING|None|n1|0|0")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "days"),
+    [
+        (["--state", "running,failed"], [29, 30]),
+        (["--state", "done"], [27, 28]),
+        (["--name", "glm-*"], [27, 28, 29]),
+        (["--name", "glm-a", "-n", "1"], [29]),
+        (["--name", "2026-11-28*"], [28]),
+        (["--name", "glm"], []),
+        (["--since", "2026-11-29"], [29, 30]),
+        (["--since", "2026-11-28T12:00"], [28, 29, 30]),
+        (["--since", "2026-11-28T12:00:01"], [29, 30]),
+        (["--model", "glm*"], [27, 28, 29]),
+        (["--model", "glm"], [27, 28]),
+        (["--valid"], [27]),
+        (["--invalid"], [28]),
+        (["--sort", "name"], [27, 29, 28, 30]),
+        (["--sort", "state"], [30, 27, 28, 29]),
+        (["--sort", "state", "-n", "2"], [28, 29]),
+        (["--name", "glm-*", "--state", "done", "-n", "1"], [28]),
+    ],
+)
+def test_list_of_those_that_are_meant(recipe, many, words, days):
+    done = recipe("list", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    assert [int(json.loads(line)["id"][8:10]) for line in done.stdout.splitlines()] == days
+    if not days:
+        assert "no such runs in " in recipe("list", *words).stderr
+
+
+def test_list_since_a_span(recipe, runs):
+    for hours in (1, 5, 30):
+        at = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(time.time() - hours * 3600))
+        make_run(runs, f"{at}-tiny-ab{hours:02}", state="done")
+    for span, count in (("2h", 1), ("1d", 2), ("2d", 3), ("90m", 1), ("30m", 0)):
+        assert len(recipe("list", "--json", "--since", span).stdout.splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--state", "runing"], "no state 'runing': did you mean `running`?"),
+        (["--state", ""], "no state ''"),
+        (["--since", "yesterday"], "'yesterday' is no span (90m, 2d) and no date"),
+        (["--since", "2026-13-01"], "is no span"),
+        (["--sort", "size"], "'size' is not one of"),
+    ],
+)
+def test_list_refuses_what_it_cannot_mean(recipe, words, said):
+    done = recipe("list", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_list_reads_no_run_that_its_name_rules_out(recipe, many):
+    """Of thousands of runs, those of last week are quick."""
+    for day in (27, 28):
+        many[day].state.chmod(0)
+        (many[day].root / "job.json").unlink()
+        (many[day].root / "job.json").mkdir()
+    done = recipe("list", "--since", "2026-11-29")
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr == ""
+
+
+def test_list_knows_the_model_of_runs_that_did_not_keep_it(recipe, runs):
+    make_run(runs, ONE, state="done", job={"scheduler": "slurm", "job_id": "7"})
+    assert json.loads(recipe("list", "--json", "--model", "tiny").stdout)["model"] == "tiny"
+
+
+def test_a_run_that_two_folders_hold_is_listed_once(recipe, runs, tmp_path):
+    make_run(runs, ONE, state="done")
+    (runs / TWO).symlink_to(runs / ONE)
+    (tmp_path / "same").symlink_to(runs)
+    done = recipe("list", "--json", RECIPE_RUNS=str(tmp_path / "same"))
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] in ([ONE], [TWO])
+
+
 def test_list_without_runs_says_where_it_looked(recipe):
     done = recipe("list")
     assert (done.returncode, done.stdout) == (0, "")

@@ -16,7 +16,7 @@ VERBS = {
     "plan": ("plan", "Show what would run where, offline."),
     "diff": ("diff", "Show what differs between recipes or runs, field by field."),
     "submit": ("submit", "Write the run folder and submit the job."),
-    "list": ("runs", "List the runs of a profile."),
+    "list": ("list", "List the runs of a profile."),
     "status": ("runs", "Show the state of a run and of each of its processes."),
     "logs": ("logs", "Print the logs of processes of a run."),
     "wait": ("runs", "Wait until a run ends; the exit code says how."),

@@ -1,4 +1,4 @@
-"""``recipe list``, ``status``, ``wait`` and ``cancel``."""
+"""``recipe status``, ``wait`` and ``cancel``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.rows import table, word
 from recipe_toolkit.errors import UnknownRun
-from recipe_toolkit.submit.find import all_runs, find_run, find_runs, roots
+from recipe_toolkit.submit.find import find_run, find_runs, roots
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 UNKNOWN = 102
@@ -37,36 +37,6 @@ def where_options(command: Command) -> Command:
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 run_argument = click.argument("run", metavar="RUN", shell_complete=completing.runs)
 runs_argument = click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
-
-
-@click.command("list")
-@where_options
-@as_json_option
-@click.option("-n", "--last", "count", type=click.IntRange(min=1), help="Only the last N runs.")
-def list_command(runs: str | None, cluster: str | None, as_json: bool, count: int | None) -> int:
-    """List runs, the oldest first.
-
-    Looks in the profile's run folder, in $RECIPE_RUNS and in ./runs. With --json: one object a line.
-    """
-    from recipe_toolkit.submit.state import run_states
-
-    folders = roots(runs, cluster)
-    states = run_states(all_runs(folders)[-count if count else 0 :])
-    if as_json:
-        for state in states:
-            click.echo(json.dumps(state.to_json()))
-        return 0
-    if not states:
-        click.echo(f"no runs in {', '.join(str(folder) for folder in folders)}", err=True)
-        return 0
-    rows = [("RUN", "STATE", "PHASE", "JOB", "NOTE")]
-    for state in states:
-        marks = [word for word, holds in (("rehearsal", state.rehearsal), ("invalid", state.valid is False)) if holds]
-        marked = f"{state.state} ({', '.join(marks)})" if marks else state.state
-        note = (state.message or "").partition("\n")[0]
-        rows.append((state.id, marked, state.phase or "-", state.job_id or "-", note))
-    table(rows)
-    return 0
 
 
 @click.command("status")

@@ -41,14 +41,18 @@ def all_runs(folders: Sequence[Path]) -> list[RunDir]:
     found: dict[Path, RunDir] = {}
     for folder in folders:
         try:
-            entries = sorted(folder.iterdir())
+            home = folder.resolve()
+            with os.scandir(folder) as entries:
+                links = {entry.name: entry.is_symlink() for entry in entries if not entry.name.startswith(".")}
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             raise UnknownRun(f"cannot read the runs in {folder}: {error.strerror}") from error
-        for path in entries:
-            if not path.name.startswith(".") and is_run(path):
-                found.setdefault(path.resolve(), RunDir(path))
+        for name, link in links.items():
+            path = folder / name
+            if is_run(path):
+                # Of a thousand runs, each would be resolved from the root on.
+                found.setdefault(path.resolve() if link else home / name, RunDir(path))
     return sorted(found.values(), key=lambda run: run.id)
 
 

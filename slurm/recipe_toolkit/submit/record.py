@@ -38,6 +38,7 @@ class Record:
     cut: bool = False
     tasks_ended: bool = False
     rehearsal: bool = False
+    model: str | None = None
     copy: bool = False
     trouble: tuple[str, ...] = ()
 
@@ -54,9 +55,8 @@ def read_record(run: RunDir) -> Record:
         # Opening the folder makes an NFS client ask for files that were replaced a moment ago.
         born = run.root.stat().st_mtime
         next(run.root.iterdir(), None)
-        tasks_ended = any(run.job_folder.glob("*_result.pkl"))
     except OSError:
-        born, tasks_ended = 0.0, False
+        born = 0.0
     job = _document(run, "job.json", trouble)
     if job is not None and not _names_a_job(job):
         trouble.append("job.json: names no job")
@@ -67,6 +67,7 @@ def read_record(run: RunDir) -> Record:
     end = None if state.get("state") in FINAL else _last_event(run)
     if end is not None:
         state = {**state, **end}
+    about = _about(run, job)
     return Record(
         id=run.id,
         job=job,
@@ -83,19 +84,28 @@ def read_record(run: RunDir) -> Record:
         points={name: view for name, view in _mapping(state.get("points")).items() if isinstance(view, str)},
         born=born,
         cut=end is not None,
-        tasks_ended=tasks_ended,
-        rehearsal=_rehearsal(run, job),
+        tasks_ended=state.get("state") not in FINAL and _tasks_ended(run),
+        rehearsal=about.get("rehearsal") is True,
+        model=_text(about.get("model")),
         copy=_is_copy(run),
         trouble=tuple(trouble),
     )
 
 
-def _rehearsal(run: RunDir, job: Mapping[str, Any] | None) -> bool:
-    """What job.json says, or the plan, which is longer, where no job was submitted."""
-    if job is not None and "rehearsal" in job:
-        return job["rehearsal"] is True
-    plan = _document(run, "plan.json", [])
-    return plan is not None and plan.get("rehearsal") is True
+def _tasks_ended(run: RunDir) -> bool:
+    """Whether submitit has written what a task of the job returned."""
+    try:
+        return any(run.job_folder.glob("*_result.pkl"))
+    except OSError:
+        return False
+
+
+def _about(run: RunDir, job: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """``rehearsal`` and ``model`` as job.json says, or the plan, which is longer, where no job was submitted."""
+    if job is not None and "rehearsal" in job and "model" in job:
+        return job
+    plan = _document(run, "plan.json", []) or {}
+    return {"rehearsal": plan.get("rehearsal"), "model": plan.get("served_name"), **(job or {})}
 
 
 def _is_copy(run: RunDir) -> bool:

@@ -82,6 +82,7 @@ class RunState:
     trouble: tuple[str, ...] = ()
     stale: bool = False
     rehearsal: bool = False
+    model: str | None = None
     certain: bool = field(default=True, compare=False)
 
     @property
@@ -187,6 +188,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         trouble=record.trouble,
         stale=state in FINAL and (record.cut or not record.final),
         rehearsal=record.rehearsal,
+        model=record.model,
         certain=record.final or _certain(record, word),
     )
 
