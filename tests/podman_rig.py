@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -73,16 +74,21 @@ class Podman:
         (self.folder / "storage.conf").write_text(
             f'[storage]\ndriver = "{driver}"\ngraphroot = "{self.folder}/store"\nrunroot = "{self.folder}/run"\n'
         )
+        # Nothing is shared with another podman of this machine: its state, its locks.
         # crun refuses hybrid cgroups; there is no systemd that could hold the groups.
         (self.folder / "containers.conf").write_text(
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
+            f'lock_type = "file"\ntmp_dir = "{self.folder}/state"\n'
         )
         self.call("import", "--quiet", "-", IMAGE, data=root_file_system(), timeout=120)
 
     def remove(self) -> None:
         """Every container, image and mount of the store."""
         self.call("rm", "--all", "--force", "--time", "0")
-        self.call("system", "reset", "--force")
+        self.call("rmi", "--all", "--force")
+        # Not `system reset`, which removes what every podman of the machine shares. An overlay's folder is a mount.
+        subprocess.run(["umount", self.folder / "store" / "overlay"], check=False, capture_output=True, timeout=60)
+        shutil.rmtree(self.folder)
 
 
 def make_podman(factory: pytest.TempPathFactory) -> Iterator[Podman]:

@@ -87,6 +87,28 @@ def test_a_killed_agent_takes_its_container_along(site, podman):
     run.leaves_nothing()
 
 
+def test_an_engine_that_ignores_term_is_killed_in_its_container(site, podman):
+    recipe = small_recipe(QUICK)
+    recipe["engine"]["sim"]["fault"] = {"kind": "ignore_term"}
+    run = site.start(recipe)
+    state = run.wait(0)
+    # KILL, because TERM was of no use.
+    assert {view["exit_code"] for name, view in state["processes"].items() if name.startswith("serve")} == {-9}
+    (drained,) = run.events("drained")
+    assert drained["survivors"] == []
+    assert podman.containers() == []
+
+
+def test_a_killed_keeper_leaves_its_container_to_the_agent(site, podman):
+    run = site.start(small_recipe(LONG))
+    run.starts("bench-c0")
+    (keeper,) = (pid for pid in site.rig.processes() if "keeper.py" in command(pid) and "serve-0.1" in command(pid))
+    os.kill(keeper, signal.SIGKILL)
+    assert "serve-0.1 on node 1" in run.wait(100)["message"]
+    assert podman.containers() == []
+    run.leaves_nothing()
+
+
 def test_what_nobody_could_remove_is_removed_by_the_next_attempt(site, podman, tmp_path):
     go = tmp_path / "go"
     run = site.start(small_recipe(["sh", "-c", 'while ! test -e "$1"; do echo .; sleep 0.5; done', "sh", str(go)]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,22 @@ def test_a_run_that_is_cancelled_while_it_fetches(tmp_path: Path, start) -> None
     assert run.state["state"] == "cancelled"
     assert run.survivors() == []
     assert not (tmp_path / "cache" / "vllm.sqsh").exists()
+
+
+def test_a_fetch_whose_agent_and_keeper_are_killed_is_begun_anew(tmp_path: Path, start) -> None:
+    first = start(two_nodes(file_image(tmp_path, FETCH.replace("time.sleep(2)", "time.sleep(100)"))))
+    cache = tmp_path / "cache"
+    first.until(lambda: list(cache.glob(".*.part")))
+    for line in first.survivors():  # agents, keepers, the fetch: nobody can clean up
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+    first.wait()
+    first.until(lambda: not first.survivors())
+    assert len(list(cache.glob(".*.part"))) == 1
+    second = start(two_nodes(file_image(tmp_path)))
+    assert set(second.wait().values()) == {0}
+    assert {path.name for path in cache.iterdir()} == {"vllm.sqsh", ".vllm.sqsh.lock"}
+    assert (cache / "vllm.sqsh").read_text() == "half whole"
 
 
 def test_nodes_that_hold_different_images_are_refused(tmp_path: Path, start) -> None:
