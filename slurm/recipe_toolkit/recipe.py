@@ -65,7 +65,10 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Role:
-    """``prefill``, ``decode`` or ``serve``: how many instances, how large, with which flags."""
+    """``prefill``, ``decode`` or ``serve``: how many instances, how large, with which flags.
+
+    ``instances_per_node``: at most so many on one node (None: as many as its GPUs hold).
+    """
 
     name: str
     instances: int
@@ -73,6 +76,7 @@ class Role:
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     sim: Mapping[str, Any] = field(default_factory=dict)
+    instances_per_node: int | None = None
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _role(name: str, data: Mapping[str, Any]) -> Role:
         name=name,
         instances=int(data.get("instances", 1)),
         parallel=Parallel(**sizes),
-        **{key: data[key] for key in ("args", "env", "sim") if key in data},
+        **{key: data[key] for key in ("args", "env", "sim", "instances_per_node") if key in data},
     )
 
 

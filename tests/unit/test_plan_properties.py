@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections import Counter
@@ -15,6 +16,7 @@ from recipe_toolkit.feasibility import check_recipe
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.model import plan_from_json
+from recipe_toolkit.plan.topology import place
 from recipe_toolkit.recipe import Benchmark, Engine, KvTransfer, Model, Parallel, Recipe, Resources, Role
 
 CLUSTER = Cluster(name="any", scheduler="slurm", runs="/runs", models={"m": "/models/m"})
@@ -32,7 +34,10 @@ def parallels(draw) -> Parallel:
 @st.composite
 def recipes(draw) -> Recipe:
     names = draw(st.sampled_from([("serve",), ("prefill", "decode")]))
-    roles = tuple(Role(name, draw(st.integers(1, 6)), draw(parallels())) for name in names)
+    most = st.sampled_from([None, None, 1, 2])
+    roles = tuple(
+        Role(name, draw(st.integers(1, 6)), draw(parallels()), instances_per_node=draw(most)) for name in names
+    )
     assume(sum(role.instances * role.parallel.size for role in roles) <= 200)
     kv = None
     if len(names) == 2:
@@ -92,6 +97,19 @@ def test_gpus_and_instances(recipe):
     if not recipe.resources.share_nodes:
         for node in plan.nodes:
             assert len({process.role for process in engines(plan) if process.node == node.index}) == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(recipes())
+def test_instances_of_a_node(recipe):
+    """A node holds no more of a role than the role allows, and without such bounds no more nodes are taken."""
+    placement = place(recipe.roles, recipe.resources)
+    held = Counter((placed.role.name, part.node) for placed in placement.instances for part in placed.parts)
+    for role in recipe.roles:
+        if role.instances_per_node:
+            assert max(count for (name, _), count in held.items() if name == role.name) <= role.instances_per_node
+    free = [dataclasses.replace(role, instances_per_node=None) for role in recipe.roles]
+    assert len(place(free, recipe.resources).nodes) <= len(placement.nodes)
 
 
 @settings(max_examples=100, deadline=None)

@@ -107,7 +107,8 @@ SCHEMA_FAULTS = [
     (
         "tp: 2}",
         "tp: 2}, gpu_memory: 3",
-        "r.yaml:11:46: roles.prefill.gpu_memory: unknown key\n  hint: known here: instances, parallel, args, env, sim",
+        "r.yaml:11:46: roles.prefill.gpu_memory: unknown key\n"
+        "  hint: known here: instances, instances_per_node, parallel, args, env, sim",
     ),
     (
         "instances: 1",

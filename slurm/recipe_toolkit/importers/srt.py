@@ -183,6 +183,7 @@ def _resources(root: Cursor, shape: Shape, found: Import) -> None:
     across = shape.engine.at("allow_prefill_decode_colocation_across_nodes")
     if allowed.flag() | across.flag() or together is not None:
         found.draft.set(("resources", "share_nodes"), True, together or allowed)
+    shape.spread.flag()
     het = resources.at("het_jobs")
     if het.flag():
         het.note(LOST, "the job is one component: prefill and decode get nodes of the same kind and partition")
@@ -203,6 +204,12 @@ def _role(role: RoleShape, shape: Shape, flags: Flags, found: Import) -> None:
     _balance(at, sizes, flags, found)
     for name, (value, cursor) in flags.args.items():
         found.draft.set((*at, "args", name), value, cursor)
+    if (
+        shape.spread.value is True
+        and sizes.size * 2 <= found.draft.data["resources"]["gpus_per_node"]
+        and (instances or 1) > 1
+    ):
+        found.draft.set((*at, "instances_per_node"), 1, shape.spread)
     read_env(role.env, (*at, "env"), found.draft, found.profile)
     if shape.version == 2:
         _second_only(role.args.source.root.at(*role.args.path[:-1]), found)

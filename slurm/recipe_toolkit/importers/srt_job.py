@@ -112,7 +112,6 @@ _CONSEQUENCES = {
     "reporting": "no results are sent anywhere",
     "output": "results lie in the run folder",
     "post_eval": "no accuracy is evaluated after the benchmark",
-    "resources.spread_workers": "instances are packed on as few nodes as hold them",
 }
 _OFF: tuple[Any, ...] = (False, None, "none", {}, [])
 

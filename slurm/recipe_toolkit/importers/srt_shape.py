@@ -30,11 +30,12 @@ class RoleShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """``engine``: options of the engine as a whole. ``kind``: where its type stands."""
+    """``engine``: options of the engine as a whole. ``kind``: where its type stands. ``spread``: a worker a node."""
 
     version: int
     engine: Cursor
     kind: Cursor
+    spread: Cursor
     roles: Sequence[RoleShape]
 
     @property
@@ -69,7 +70,7 @@ def _first(root: Cursor) -> Shape:
         for name, (short, long) in _V1_ROLES.items()
         if apart == (name != "serve")
     ]
-    return Shape(1, backend, backend.at("type"), roles)
+    return Shape(1, backend, backend.at("type"), resources.at("spread_workers"), roles)
 
 
 def _second(root: Cursor) -> Shape:
@@ -90,7 +91,9 @@ def _second(root: Cursor) -> Shape:
         block.items()
         parts = (block.at(key) for key in ("nodes", "workers", "gpus", "args", "env"))
         roles.append(RoleShape(name, *parts))
-    return Shape(2, engine if mapping else root.at("engine", "type"), kind, roles)
+    return Shape(
+        2, engine if mapping else root.at("engine", "type"), kind, root.at("resources", "spread_workers"), roles
+    )
 
 
 _ENGINES = {

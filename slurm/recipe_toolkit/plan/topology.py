@@ -2,14 +2,16 @@
 
 Instances smaller than a node are packed, and none straddles two nodes. A larger one takes whole
 nodes: of each, as many GPUs as make the same number of replicas everywhere. Prefill comes first,
-then decode; instances of different roles share a node only where the recipe says so.
+then decode; instances of different roles share a node only where the recipe says so, and a role may say how many
+of its instances one node takes.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.feasibility.layout import local_replicas
@@ -59,11 +61,12 @@ class Placement:
 
 @dataclass
 class _Open:
-    """A node that is being filled. ``role`` None: any role may join."""
+    """A node that is being filled. ``role`` None: any role may join. ``held``: instances by role."""
 
     role: str | None
     used: int = 0
     closed: bool = False
+    held: Counter[str] = field(default_factory=Counter)
 
 
 def place(roles: Sequence[Role], resources: Resources) -> Placement:
@@ -78,7 +81,7 @@ def place(roles: Sequence[Role], resources: Resources) -> Placement:
         count = role.parallel.size // per_node
         for index in range(role.instances):
             if count == 1:
-                parts = [_pack(nodes, role.name, per_node, resources)]
+                parts = [_pack(nodes, role, per_node, resources)]
             else:
                 parts = [_whole(nodes, role.name, per_node) for _ in range(count)]
             instances.append(Placed(role, index, tuple(parts), local))
@@ -110,12 +113,19 @@ def _refuse(role: Role, key: str, message: str) -> InputError:
     return InputError([Problem("recipe", 0, 0, f"roles.{role.name}.parallel.{key}", message)])
 
 
-def _pack(nodes: list[_Open], role: str, size: int, resources: Resources) -> Part:
-    for index, node in enumerate(nodes):
-        if not node.closed and node.role in (None, role) and node.used + size <= resources.gpus_per_node:
-            return _take(node, index, size)
-    nodes.append(_Open(None if resources.share_nodes else role))
-    return _take(nodes[-1], len(nodes) - 1, size)
+def _pack(nodes: list[_Open], role: Role, size: int, resources: Resources) -> Part:
+    index = next((index for index, node in enumerate(nodes) if _holds(node, role, size, resources)), len(nodes))
+    if index == len(nodes):
+        nodes.append(_Open(None if resources.share_nodes else role.name))
+    nodes[index].held[role.name] += 1
+    return _take(nodes[index], index, size)
+
+
+def _holds(node: _Open, role: Role, size: int, resources: Resources) -> bool:
+    """Whether the node takes one more instance of the role."""
+    most = role.instances_per_node
+    room = node.used + size <= resources.gpus_per_node and (most is None or node.held[role.name] < most)
+    return room and not node.closed and node.role in (None, role.name)
 
 
 def _whole(nodes: list[_Open], role: str, size: int) -> Part:
