@@ -55,6 +55,15 @@ class Terminal:
                 raise AssertionError(f"the program ended without {wanted!r}: {text!r}")
             self._raw += data
 
+    def expect_all(self, *words: str) -> None:
+        """Wait until each word is printed after what was expected before, in any order."""
+        start, ends = self._read, []
+        for word in words:
+            self._read = start
+            self.expect(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
+            ends.append(self._read)
+        self._read = max(ends)
+
     def until_it_waits(self) -> None:
         """Wait until the program sleeps: CPython loses a Ctrl-C between its last look for one and the read."""
         end = time.monotonic() + self.deadline_s

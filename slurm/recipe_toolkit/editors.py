@@ -61,17 +61,30 @@ def _take_null(schema: dict[str, Any]) -> None:
 
 def _flags(takes: Sequence[str]) -> dict[str, Any]:
     version = vllm_args.versions()[-1]
-    options = json.loads((vllm_args.FOLDER / f"{version}.json").read_text(encoding="utf-8"))["options"]
+    known = json.loads((vllm_args.FOLDER / f"{version}.json").read_text(encoding="utf-8"))
     set_elsewhere = {*vllm_args.RESERVED, *vllm_args.PARALLEL}
     return {
-        name: {"type": takes, **_flag(name, option, version)}
-        for name, option in options.items()
+        name: {"type": takes, **_flag(name, {"choices": known["values"].get(name), **option}, version)}
+        for name, option in known["options"].items()
         if name not in set_elsewhere
     }
 
 
-_TAKES = {"flag": "true", "bool": "true or false", "json": "a mapping, a list or a string", "list": "a list"}
-_TYPES = {"int": "an integer", "float": "a number", "str": "a string"}
+_TAKES = {
+    "flag": "true",
+    "bool": "true or false",
+    "json": "a mapping, a list or a string",
+    "list": "a list",
+    "repeat": "a list",
+}
+_HUMAN = "an integer, or such as 64K"
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "human_int": _HUMAN,
+    "human_int_or_auto": f"{_HUMAN} or auto",
+}
 
 
 def _flag(name: str, option: Mapping[str, Any], version: str) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_flags_and_values_that_no_list_knows_are_no_fault(editor):
         ("benchmarks: [{cli|ent: aiperf}]\n", "`command`: any program."),
         ("deadlines: {rea|dy: 30m}\n", "Until every engine is healthy, loading and compilation included. Default 1h."),
         ("na|me: x\n", "Name of the recipe; it begins the names of runs and of the Slurm job."),
-        ("engine: {args: {max-model|-len: 3}}\n", "--max-model-len of vLLM "),
+        ("engine: {args: {max-model|-len: 3}}\n", ": an integer, or such as 64K or auto."),
         ("engine: {args: {of-to|morrow: 3}}\n", "A flag and its value"),
         ("engine: {env: {OMP_NUM|_THREADS: '1'}}\n", "A variable and its value, a string"),
         ("time|_limit: '1:00:00'\n", "Time limit of the job as sbatch takes it"),
