@@ -122,3 +122,12 @@ def test_what_is_wrong_with_it_stands_at_its_own_line(recipe: Any, here: Path) -
     done = recipe("validate", "srt1-sglang.yaml")
     assert done.returncode == 1
     assert "srt1-sglang.yaml:4:17: backend.type" in done.stderr
+
+
+def test_their_recipe_and_what_was_made_of_it_do_not_differ(recipe: Any, here: Path) -> None:
+    (here / "made.yaml").write_text(recipe("import", "srt1-lossless.yaml").stdout, encoding="utf-8")
+    done = recipe("diff", "srt1-lossless.yaml", "made.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = recipe("diff", "srt1-lossless.yaml", "srt1-disagg.yaml")
+    assert done.returncode == 1
+    assert "roles.decode.parallel.tp" in done.stdout

@@ -130,3 +130,13 @@ def test_plan_shows_it(site):
     assert "<python> -m recipe_toolkit.sim serve moe " in done.stdout
     data = json.loads(site("plan", RECIPES / "base.yaml", "--rehearse", "--json").stdout)
     assert (data["engine"], data["rehearsal"]) == ("sim", True)
+
+
+@pytest.mark.parametrize("name", ["srt1-lossless", "srt2-disagg"])
+def test_another_tools_recipe_runs_as_it_is(local, name):
+    """From its own file to requests through prefill and decode; of the second, only its own client is replaced."""
+    shutil.copy(ROOT / "tests" / "data" / "foreign" / f"{name}.yaml", local.recipe.folder)
+    state = local(f"{name}.yaml", ["router.policy=round_robin"] if name == "srt2-disagg" else [])
+    assert (state["state"], state["valid"]) == ("done", True)
+    lock = (Path(state["folder"]) / "recipe.lock.yaml").read_text()
+    assert f"url: {name}.yaml" in lock

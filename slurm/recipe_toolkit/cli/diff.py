@@ -93,11 +93,11 @@ def _changes(sides: Sequence[_Side]) -> list[Change]:
 
 def _recipe(side: _Side) -> dict[str, Any]:
     """The recipe with all its defaults; of a lock that this version refuses, what stands there."""
+    from recipe_toolkit.cli.foreign import load_any
     from recipe_toolkit.document import read_document
-    from recipe_toolkit.recipe_loader import load_recipe
 
     try:
-        return load_recipe(side.path).data
+        return load_any(side.path).data
     except InputError:
         data = read_document(side.path).data if side.run is not None else None
         if not isinstance(data, dict):
