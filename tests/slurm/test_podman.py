@@ -121,8 +121,10 @@ def test_what_nobody_could_remove_is_removed_by_the_next_attempt(site, podman, t
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in doomed:
             os.kill(pid, number)
-    wait_until(lambda: json.loads(site.recipe("status", run.id, "--json").stdout)["state"] == "failed", 60)
+    state = run.wait(100)
     assert set(podman.containers()) == names
+    for node in (0, 1):
+        assert re.search(rf"on n\d `\S+ rm [^`]*{run.id}-serve-0\.{node}`", state["message"])
     go.touch()
     assert site.rig.exec("scontrol", "requeue", run.job_id).returncode == 0
     wait_until(lambda: run.record.get("attempt") == 1, 60, "the second attempt")

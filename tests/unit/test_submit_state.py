@@ -7,7 +7,7 @@ import pytest
 from recipe_toolkit.rundir import write_json
 from recipe_toolkit.submit.record import Record, read_record
 from recipe_toolkit.submit.slurm_commands import ACTIVE, ENDED, WAITING, JobInfo
-from recipe_toolkit.submit.state import EXIT_CODES, FINAL, LINGER_S, RunState, Word, join, slurm_word
+from recipe_toolkit.submit.state import EXIT_CODES, FINAL, LINGER_S, RunState, Word, join, run_state, slurm_word
 from submit_support import make_plan, make_run
 
 NOW = 1_000_000.0
@@ -249,3 +249,22 @@ def test_a_rehearsal_is_known_by_its_job_and_without_one_by_its_plan(tmp_path, j
     assert found.to_json()["rehearsal"] is True
     run.plan.unlink()
     assert read_record(run).rehearsal is bool(job)
+
+
+def test_a_run_without_an_end_says_which_containers_may_be_left(tmp_path):
+    run = make_run(tmp_path, job={}, state="running", phase="bench")
+    attempt = run.attempt(0)
+    attempt.root.mkdir(parents=True)
+    removals = {f"serve-{i}": ["/usr/bin/podman", "rm", "--force", f"run-serve-{i}"] for i in range(6)}
+    removals |= {"router": [], "client": ["rm", "-r", "-f", "/tmp/recipe-client"]}
+    nodes = [{"index": 0, "name": "n1"}, {"index": 1, "name": "n2"}]
+    processes = {name: {"node": len(name) % 2, "cleanup": words} for name, words in removals.items()}
+    write_json(attempt.bound, {"nodes": nodes, "processes": processes})
+    message = run_state(run).message
+    assert "containers may be left: on n2 `/usr/bin/podman rm --force run-serve-0`; on n2 `" in message
+    assert message.endswith(f"run-serve-3`; and 2 more: {attempt.bound}")
+    # One that wrote its end has removed them, and what cannot be read is no reason to say nothing.
+    attempt.bound.write_text("{")
+    assert "containers" not in run_state(run).message
+    write_json(attempt.bound, {"nodes": nodes, "processes": processes})
+    assert "containers" not in str(run_state(make_run(tmp_path, "2026-11-29T12-00-00-b-ab13", state="failed")).message)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from recipe_toolkit.rundir import RunDir
-from recipe_toolkit.submit import controller, slurm_commands
+from recipe_toolkit.submit import controller, leftovers, slurm_commands
 from recipe_toolkit.submit.record import Record, read_record
 from recipe_toolkit.submit.slurm_commands import ACTIVE, ENDED, WAITING, JobInfo
 
@@ -114,10 +114,13 @@ def run_states(runs: Sequence[RunDir]) -> list[RunState]:
     records = [read_record(run) for run in runs]
     words = _slurm_words(records)
     now = time.time()
-    return [
-        join(record, words.get(record.id) or _local_word(record), now, str(run.root))
-        for run, record in zip(runs, records, strict=True)
-    ]
+    found = []
+    for run, record in zip(runs, records, strict=True):
+        state = join(record, words.get(record.id) or _local_word(record), now, str(run.root))
+        if state.state in FINAL and record.state is not None and not record.final and not record.copy:
+            state = replace(state, message=_both(state.message, leftovers.containers(run, record.attempt)))
+        found.append(state)
+    return found
 
 
 def _slurm_words(records: Sequence[Record]) -> dict[str, Word]:
