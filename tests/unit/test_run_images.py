@@ -19,10 +19,11 @@ from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Image, Plan
 from recipe_toolkit.plan.values import ImagePart, Python, Value
 from recipe_toolkit.run import fetch, leftovers
+from recipe_toolkit.run.environment import hostname
 from recipe_toolkit.run.fetch import Fetcher, Order, fingerprint
 from runkit import ASK, QUICK, Run, client, engine, plan
 
-HOST = os.uname().nodename
+HOST = hostname()
 # Writes its file in two halves, with time in between for others to look.
 FETCH = """
 import pathlib, sys, time
@@ -122,10 +123,9 @@ def test_what_nobody_can_fetch_is_named_with_all_its_nodes(tmp_path: Path, start
     first = Image("vllm:1", (0, 1), file=str(tmp_path / "none.sqsh"), remedy="copy it there")
     second = Image("aiperf:1", (1,), present=("false",), remedy="docker pull aiperf:1")
     text = failure(start(two_nodes(first, Image("good", (0,), file=str(here)), second)))
-    host = HOST.partition(".")[0]
     assert text == (
-        f"images: vllm:1 is not on node 0 ({host}), node 1 ({host})\nhint: copy it there\n"
-        f"images: aiperf:1 is not on node 1 ({host})\nhint: docker pull aiperf:1"
+        f"images: vllm:1 is not on node 0 ({HOST}), node 1 ({HOST})\nhint: copy it there\n"
+        f"images: aiperf:1 is not on node 1 ({HOST})\nhint: docker pull aiperf:1"
     )
 
 
@@ -133,7 +133,7 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(tmp_path: Path, star
     code = FETCH + "\nsys.exit('manifest unknown: no such tag')"
     run = start(two_nodes(file_image(tmp_path, code, nodes=(1,), remedy="check the name")))
     text = failure(run)
-    assert f"images: node 1 ({HOST.partition('.')[0]}): image vllm:1 was not fetched: " in text
+    assert f"images: node 1 ({HOST}): image vllm:1 was not fetched: " in text
     assert "ended with 1" in text
     assert "attempts/0/nodes/01/image-0.log" in text
     assert "  manifest unknown: no such tag" in text

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from recipe_toolkit.errors import DeadlineError, RunError
-from recipe_toolkit.run import logs, process, procfs
+from recipe_toolkit.run import environment, logs, process, procfs
 
 FLOOR_BYTES = 4 * 1024**3  # less free than this, and no engine's image fits
 _COMMAND_S = 60.0
@@ -97,7 +97,7 @@ class Fetcher:
 
     async def _is_there(self) -> bool:
         if self._order.file is not None:
-            return await _in_thread(Path(self._order.file).is_file)
+            return await _in_thread(_is_file, Path(self._order.file))
         code, _ = await self._command(self._order.present)
         return code == 0
 
@@ -169,7 +169,7 @@ class Fetcher:
                         self._say("image_waits", lock=str(path), holder=_holder(descriptor))
                     await asyncio.sleep(_POLL_S)
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"pid {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+                os.pwrite(descriptor, f"pid {os.getpid()} on {environment.hostname()}\n".encode(), 0)
                 return descriptor
             except OSError as error:
                 os.close(descriptor)
@@ -225,7 +225,7 @@ class Fetcher:
         if self._order.file is None or self._order.part is None:
             return
         part, file = Path(self._order.part), Path(self._order.file)
-        mine = f".{file.name}.{os.uname().nodename}."
+        mine = f".{file.name}.{environment.hostname()}."
         for path in file.parent.glob(".*.part"):
             if path == part or path.name.startswith(mine):
                 with contextlib.suppress(OSError):
@@ -326,6 +326,13 @@ def fingerprint(path: Path) -> str:
             file.seek(start)
             digest.update(file.read(_ENDS_BYTES))
     return f"ends-sha256:{digest.hexdigest()}"
+
+
+def _is_file(path: Path) -> bool:
+    # Reading the folder makes an NFS client forget that the file was not there a moment ago.
+    with contextlib.suppress(OSError):
+        os.listdir(path.parent)  # noqa: PTH208
+    return path.is_file()
 
 
 def _settle(part: Path, file: Path) -> None:
