@@ -19,6 +19,7 @@ VERBS = {
     "list": ("list", "List the runs of a profile."),
     "status": ("runs", "Show the state of a run and of each of its processes."),
     "logs": ("logs", "Print the logs of processes of a run."),
+    "watch": ("watch", "Show a run live, until it ends."),
     "wait": ("runs", "Wait until a run ends; the exit code says how."),
     "cancel": ("runs", "Cancel a run; safe to repeat."),
     "rerun": ("rerun", "Submit a run once more, from what it kept of its recipe."),
