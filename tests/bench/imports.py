@@ -20,7 +20,8 @@ import yaml
 
 from recipe_toolkit.document import read_document
 from recipe_toolkit.errors import InputError
-from recipe_toolkit.importers import import_file, output
+from recipe_toolkit.importers import output
+from recipe_toolkit.importers.imported import import_file
 from recipe_toolkit.plan.any_site import any_site
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe_loader import load_recipe

@@ -11,8 +11,8 @@ import pytest
 
 from recipe_toolkit.document import Document, parse_yaml, read_document
 from recipe_toolkit.errors import InputError
-from recipe_toolkit.importers import import_file, output
-from recipe_toolkit.importers.imported import Imported
+from recipe_toolkit.importers import output
+from recipe_toolkit.importers.imported import Imported, import_file
 from recipe_toolkit.importers.notes import KINDS, lines
 from recipe_toolkit.recipe_loader import load_recipe
 

@@ -11,7 +11,7 @@ from recipe_toolkit.errors import InputError, Problem
 from recipe_toolkit.recipe_loader import LoadedRecipe, load_document, load_recipe
 
 if TYPE_CHECKING:
-    from recipe_toolkit.importers import Imported
+    from recipe_toolkit.importers.imported import Imported
 
 
 def load_any(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
@@ -19,11 +19,9 @@ def load_any(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
 
     Raises InputError with every problem.
     """
-    try:
+    imported = _imported(path)
+    if imported is None:
         return load_recipe(path, sets)
-    except InputError as error:
-        # Only what our loader refuses is looked at again: our own recipes pay nothing.
-        imported = _imported(path, error)
     if len(imported.recipes) != 1:
         keys = [recipe.key for recipe in imported.recipes if recipe.key]
         hint = f"name one: {path}:{keys[0]}; or recipe import {path} -o DIR" if keys else None
@@ -34,18 +32,21 @@ def load_any(path: Path, sets: Sequence[str] = ()) -> LoadedRecipe:
     return replace(loaded, warnings=(*_told(path, imported), *loaded.warnings))
 
 
-def _imported(path: Path, error: InputError) -> Imported:
-    """The import of a file that our loader has refused; the refusal stands where it is of no other format."""
+def _imported(path: Path) -> Imported | None:
+    """The import of a file of another tool; None where it is ours, or is nothing that can be read."""
     from recipe_toolkit.document import read_document
-    from recipe_toolkit.importers import formats, import_file
+    from recipe_toolkit.importers.formats import RECIPE, format_of
 
     file, selector = _split(path)
     try:
+        # Asking our loader first would cost more: its explanation of what it refuses takes a library to load.
         document = read_document(file)
     except InputError:
-        raise error from None
-    if formats.format_of(document.data) in (None, formats.RECIPE):
-        raise error
+        return None
+    if format_of(document.data) in (None, RECIPE):
+        return None
+    from recipe_toolkit.importers.imported import import_file
+
     return import_file(file, selector, document)
 
 
@@ -63,7 +64,7 @@ def _told(path: Path, imported: Imported) -> list[Problem]:
 
 def import_path(path: Path) -> Imported:
     """What ``FILE`` or ``FILE:KEY`` holds. Raises InputError."""
-    from recipe_toolkit.importers import import_file
+    from recipe_toolkit.importers.imported import import_file
 
     return import_file(*_split(path))
 

@@ -12,7 +12,7 @@ from recipe_toolkit.cli import completing
 from recipe_toolkit.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from recipe_toolkit.importers import Imported
+    from recipe_toolkit.importers.imported import Imported
 
 LOSSY = 3
 

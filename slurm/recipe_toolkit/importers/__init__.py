@@ -1,11 +1,5 @@
 """Recipes of other tools, read into ours: what each key becomes, and what of it is lost.
 
-Pure but for reading files. ``import_file`` reads one; nothing is written here.
+``imported.import_file`` reads one; but for reading files the package does no I/O, save ``output``, which writes what
+was made. ``formats.format_of`` tells a format quickly.
 """
-
-from __future__ import annotations
-
-from recipe_toolkit.importers.formats import format_of
-from recipe_toolkit.importers.imported import Imported, Recipe, import_file
-
-__all__ = ["Imported", "Recipe", "format_of", "import_file"]

@@ -22,7 +22,7 @@ def format_of(data: Any) -> str | None:
     """The format of a document's data, or None where it is none that is known."""
     if not isinstance(data, dict):
         return None
-    if "extends" in data or (data.get("schema") == 1 and "roles" in data and "backend" not in data):
+    if _is_ours(data):
         return RECIPE
     body = data["base"] if isinstance(data.get("base"), dict) else data
     if _is_srt(body):
@@ -35,6 +35,14 @@ def format_of(data: Any) -> str | None:
     if data and any(_is_master(entry) for entry in data.values()):
         return INFERENCEX
     return None
+
+
+def _is_ours(data: Mapping[str, Any]) -> bool:
+    """Also where something is wrong with it: our own loader says what."""
+    engine = data.get("engine")
+    if "extends" in data or "benchmarks" in data or (isinstance(engine, dict) and "kind" in engine):
+        return True
+    return data.get("schema") == 1 and "roles" in data and "backend" not in data
 
 
 def _is_srt(body: Mapping[str, Any]) -> bool:
