@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,6 +132,15 @@ class Run:
 def command(pid: int) -> str:
     """The words of a process, empty if it is gone."""
     return _read(pid, "cmdline").replace("\0", " ")
+
+
+def forget(rig: Rig) -> None:
+    """Have slurmctld start anew without its jobs: the quick way to a job that it does not know."""
+    pid = int((rig.folder / "run" / "slurmctld.pid").read_text())
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: pid not in rig.processes())
+    assert rig.exec("slurmctld", "-c", "-f", rig.folder / "slurm.conf").returncode == 0
+    wait_until(lambda: rig.exec("scontrol", "ping").returncode == 0)
 
 
 def _read(pid: int, name: str) -> str:

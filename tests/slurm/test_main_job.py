@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from slurm_rig import Rig, make_rig
-from slurm_site import LONG, QUICK, Run, Site, small_recipe
+from slurm_rig import make_rig
+from slurm_site import LONG, QUICK, Run, Site, forget, small_recipe
 from submit_support import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -155,15 +155,6 @@ def test_a_requeued_run_goes_on_in_a_second_attempt(site, tmp_path):
 def own_rig(tmp_path_factory):
     """Jobs that are over are soon forgotten, as on a busy site, and remembered by jobcomp alone."""
     yield from make_rig(tmp_path_factory, "jobcomp", "--accounting", "jobcomp", "--conf", "MinJobAge=2")
-
-
-def forget(rig: Rig) -> None:
-    """Have slurmctld start anew without its jobs: the quick way to a job that it does not know."""
-    pid = int((rig.folder / "run" / "slurmctld.pid").read_text())
-    os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: pid not in rig.processes())
-    assert rig.exec("slurmctld", "-c", "-f", rig.folder / "slurm.conf").returncode == 0
-    wait_until(lambda: rig.exec("scontrol", "ping").returncode == 0)
 
 
 def test_an_ended_job_that_slurm_forgets(own_rig, tmp_path):
