@@ -245,8 +245,8 @@ def test_a_run_says_what_ran_where() -> None:
     again = build_results(dataclasses.replace(plan, rehearsal=True), "run-1", state, [good()])
     assert again.to_json()["rehearsal"] is True
     assert document["layout"] == {
-        "prefill": {"instances": 2, "tp": 1, "pp": 1, "dp": 1},
-        "decode": {"instances": 1, "tp": 1, "pp": 1, "dp": 2},
+        "prefill": {"instances": 2, "tp": 1, "pp": 1, "dp": 1, "dcp": 1, "ep": False},
+        "decode": {"instances": 1, "tp": 1, "pp": 1, "dp": 2, "dcp": 1, "ep": False},
     }
     assert document["nodes"] == [
         {"index": 0, "name": "n1", "address": "10.0.0.1"},

@@ -69,7 +69,8 @@ def _clock(seconds: int) -> str:
 def _role(plan: Plan, role: str) -> str:
     members = [item for item in plan.instances if item.role == role]
     first = members[0]
-    sizes = [f"{name}{size}" for name, size in (("tp", first.tp), ("pp", first.pp), ("dp", first.dp)) if size > 1]
+    known = (("tp", first.tp), ("pp", first.pp), ("dp", first.dp), ("dcp", first.dcp))
+    sizes = [f"{name}{size}" for name, size in known if size > 1] + ["ep"] * first.ep
     lb = ", an API server a node" if first.lb == "hybrid" else ""
     return f"{len(members)} {role} of {' '.join(sizes) or f'one {_noun(plan)}'}{lb}"
 

@@ -110,7 +110,7 @@ class SetupStep:
 class Instance:
     """One deployment of the model: its role, its index in the role, the names of its processes.
 
-    ``size``: GPUs (tp × pp × dp). ``lb``: who balances over the DP ranks: ``internal`` (one API
+    ``size``: GPUs (tp × pp × dp; dcp shares those of tp). ``ep``: experts lie on different ranks. ``lb``: who balances over the DP ranks: ``internal`` (one API
     server for all) or ``hybrid`` (one a node).
     """
 
@@ -121,6 +121,8 @@ class Instance:
     pp: int
     dp: int
     size: int
+    dcp: int = 1
+    ep: bool = False
     lb: str = "internal"
 
 

@@ -51,6 +51,8 @@ def instance(placed: Placed) -> Instance:
         pp=parallel.pp,
         dp=parallel.dp,
         size=parallel.size,
+        dcp=parallel.dcp,
+        ep=parallel.ep,
         lb="hybrid" if hybrid else "internal",
     )
 

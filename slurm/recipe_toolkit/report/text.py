@@ -139,7 +139,10 @@ def layout(results: Mapping[str, Any]) -> str:
     """``prefill 4 × TP1 DP4, decode 1 × TP1 DP8``."""
     parts = []
     for role, shape in results["layout"].items():
-        sizes = f"TP{shape['tp']}" + "".join(f" {key.upper()}{shape[key]}" for key in ("pp", "dp") if shape[key] > 1)
+        sizes = f"TP{shape['tp']}" + "".join(
+            f" {key.upper()}{shape[key]}" for key in ("pp", "dp", "dcp") if shape[key] > 1
+        )
+        sizes += " EP" if shape["ep"] else ""
         parts.append(f"{role} {shape['instances']} × {sizes}")
     return ", ".join(parts)
 

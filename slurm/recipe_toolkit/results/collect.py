@@ -189,7 +189,10 @@ def _run_reasons(plan: Plan, state: str, message: object, points: Sequence[Point
 def _layout(plan: Plan) -> dict[str, Layout]:
     roles = dict.fromkeys(instance.role for instance in plan.instances)
     groups = {role: [item for item in plan.instances if item.role == role] for role in roles}
-    return {role: Layout(len(items), items[0].tp, items[0].pp, items[0].dp) for role, items in groups.items()}
+    return {
+        role: Layout(len(items), **{key: getattr(items[0], key) for key in ("tp", "pp", "dp", "dcp", "ep")})
+        for role, items in groups.items()
+    }
 
 
 def _hosts(plan: Plan, said: object) -> tuple[Host, ...]:

@@ -177,6 +177,8 @@ class Layout:
     tp: int
     pp: int
     dp: int
+    dcp: int = 1
+    ep: bool = False
 
 
 @dataclass(frozen=True)
