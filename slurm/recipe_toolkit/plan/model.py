@@ -110,8 +110,8 @@ class SetupStep:
 class Instance:
     """One deployment of the model: its role, its index in the role, the names of its processes.
 
-    ``size``: GPUs (tp × pp × dp; dcp shares those of tp). ``ep``: experts lie on different ranks. ``lb``: who balances over the DP ranks: ``internal`` (one API
-    server for all) or ``hybrid`` (one a node).
+    ``size``: GPUs (tp × pp × dp; dcp shares those of tp). ``ep``: experts lie on different ranks.
+    ``lb``: who balances over the DP ranks: ``internal`` (one API server for all) or ``hybrid`` (one a node).
     """
 
     role: str
