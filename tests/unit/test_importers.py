@@ -108,6 +108,15 @@ def test_notes_name_the_line_and_what_follows() -> None:
     assert {note.kind for note in notes.values()} <= KINDS.keys()
 
 
+def test_a_key_cannot_break_out_of_the_comment_that_names_it() -> None:
+    document = read_document(FILES["srt1-lossless"])
+    document.data["x\nname: other"] = "y"
+    one = import_file(FILES["srt1-lossless"], None, document)
+    text = output.recipe_text(one, one.recipes[0])
+    assert '# Lost: "x\\nname: other" (line 2)\n' in text
+    assert parse_yaml(text, "r").data == one.recipes[0].data
+
+
 def test_our_own_refusal_is_told_at_their_line(tmp_path: Path) -> None:
     text = FILES["srt1-lossless"].read_text(encoding="utf-8")
     path = tmp_path / "r.yaml"

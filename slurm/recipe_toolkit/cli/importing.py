@@ -81,8 +81,10 @@ def _refuse(file: Path, error: InputError, as_json: bool) -> None:
 def _report(one: Imported, profile_out: Path | None) -> None:
     from recipe_toolkit.importers import notes
 
-    for line in [*notes.lines(one.notes), *(problem.render() for problem in one.warnings)]:
-        click.echo(printable(line) if "\n" not in line else line, err=True)
+    for line in notes.lines(one.notes):
+        click.echo(printable(line), err=True)
+    for problem in one.warnings:
+        click.echo(problem.render(), err=True)
     what = f"{len(one.recipes)} recipe" + "s" * (len(one.recipes) != 1) if one.recipes else "a cluster profile"
     lost = sum(note.kind == notes.LOST for note in notes.unique(one.notes))
     end = "nothing is lost" if not lost else "1 key is lost" if lost == 1 else f"{lost} keys are lost"

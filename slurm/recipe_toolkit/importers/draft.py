@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from recipe_toolkit.document import Document, Dumper, Place
+from recipe_toolkit.errors import printable
 from recipe_toolkit.faults import FieldPath
 from recipe_toolkit.importers.reader import Cursor
 
@@ -148,7 +149,7 @@ def write_yaml(data: Mapping[str, Any], head: Sequence[str], comments: Mapping[s
     """The recipe as commented YAML, in the order of the fields in the documents."""
     data = _ordered(data)
     keys = list(data)
-    parts = [f"# {line}".rstrip() + "\n" for line in head]
+    parts = [f"# {printable(line)}".rstrip() + "\n" for line in head]
     for key in keys:
         if key in comments:
             parts += [f"# {line}\n" for line in comments[key].splitlines()]
