@@ -173,12 +173,33 @@ def test_setup_steps_are_root_of_the_container():
         assert (option in client) == (runtime == "docker")
 
 
+def test_a_user_of_the_site():
+    """As with a rootless daemon, or an image that keeps its Python in root's home."""
+    argv = plan("docker", container=Container("docker", args=("--user", "0:0"))).processes[0].argv
+    assert (argv.count("--user"), "--tmpfs" in argv, "HOME=/root" in argv) == (1, False, True)
+
+
 def test_a_home_of_the_site():
     argv = plan("docker", env={"HOME": "/data/home"}).processes[0].argv
     assert "HOME=/root" not in argv
     assert argv[argv.index("HOME") - 1] == "--env"
-    mounted = Container("docker", mounts=("/shared/homes/x:/root",))
-    assert "--tmpfs" not in plan("docker", container=mounted).processes[0].argv
+
+
+@pytest.mark.parametrize(
+    ("mounts", "folders"),
+    [
+        ((), ["/root"]),
+        (("/x:/root",), []),
+        (("/x:/root/.cache", "/y:/rooted/a/b"), ["/root"]),
+        (("/x:/root/.cache/a/b/", "/y:/root/.cache/c"), ["/root", "/root/.cache", "/root/.cache/a"]),
+        (("/x:/root/.cache", "/y:/root/.cache/a/b"), ["/root", "/root/.cache/a"]),
+    ],
+)
+def test_folders_of_a_home_that_its_user_can_write_to(mounts, folders):
+    """Docker makes the folders between for root."""
+    argv = plan("docker", container=Container("docker", mounts=mounts)).processes[0].argv
+    found = [argv[at + 1] for at, word in enumerate(argv) if word == "--tmpfs"]
+    assert found == [f"{folder}:exec,mode=1777" for folder in folders]
 
 
 @pytest.mark.parametrize(
