@@ -57,6 +57,8 @@ def _told(path: Path, imported: Imported) -> list[Problem]:
     count = sum(note.kind == notes.LOST for note in lost)
     end = "nothing of it is lost" if not count else "1 key is lost" if count == 1 else f"{count} keys are lost"
     hint = f"recipe import {path} shows the recipe and the whole report"
+    site = sum(note.kind == notes.PROFILE for note in notes.unique(imported.notes))
+    end += f"; {site} belong in the cluster profile" if site else ""
     said = f"{imported.format}, imported as it is read: {end}"
     first = Problem(imported.file, 0, 0, "", said, hint, severity="warning")
     return [first, *(note.problem() for note in lost)]

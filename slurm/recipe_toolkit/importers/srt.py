@@ -59,7 +59,7 @@ def convert(source: Source) -> Import:
     limit = read_job(root, found.draft, found.profile)
     trust = any(side.args.get("trust-remote-code", (False, None))[0] is True for side in flags.values())
     read_benchmark(root, found.draft, limit, trust)
-    read_setup(root.at("setup_script"), found.draft)
+    read_setup(root.at("setup_script"), found.draft, found.profile)
     read_site(root, found.draft, found.profile)
     if "roles" in found.draft.data and shape.disaggregated and len(found.draft.data["roles"]) == 2:
         found.draft.hoist(list(flags))

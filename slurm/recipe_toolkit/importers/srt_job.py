@@ -60,7 +60,7 @@ def duration(seconds: float) -> str | int:
     return whole
 
 
-def read_setup(script: Cursor, draft: Draft) -> None:
+def read_setup(script: Cursor, draft: Draft, profile: ProfileDraft) -> None:
     """The script that srt-slurm runs in each container from its folder ``configs``, if that folder is near."""
     name = script.value
     if not isinstance(name, str) or not name:
@@ -68,12 +68,13 @@ def read_setup(script: Cursor, draft: Draft) -> None:
         return
     path = _near(Path(script.source.file), name)
     text = _script(path) if path else None
-    if text is None:
+    if path is None or text is None:
         script.note(LOST, f"no configs/{name} in a folder above: what it installs or patches is missing")
         return
     draft.set(("setup",), [{"name": slug(PurePath(name).stem), "run": text}], script)
     if "/configs/" in text:
-        script.note(LOST, "it is run, but looks for files in /configs, which is not mounted")
+        # It calls for others of its folder, which srt-slurm mounts there.
+        profile.add(("container", "mounts"), f"{path.parent.absolute()}:/configs:ro", script)
     else:
         script.use()
 
