@@ -74,16 +74,25 @@ VERBS = (
     ["logs", "RUN", "serve-0.0"],
     ["logs", "RUN", "agent-0", "-n", "2"],
     ["logs", "RUN", "job"],
+    ["logs", "RUN", "--all", "-n", "1"],
+    ["list", "--model", "*", "--sort", "state", "--json"],
     ["wait", "RUN", "--timeout", "0.1"],
     ["wait", "RUN", "--timeout", "0.1", "--follow", "--json"],
     ["cancel", "RUN"],
     ["collect", "RUN", "-o", "OUT"],
     ["report", "RUN"],
     ["report", "RUN", "--json"],
+    ["collect", "--verify", "OUT"],
+    ["compare", "RUN", "RUN"],
+    ["compare", "RUN", "RUN", "--json"],
+    ["diff", "RUN", "RUN", "--json"],
+    ["diff", "RUN", "RUN", "--plan"],
+    ["rerun", "RUN", "--dry-run"],
 )
 
 
-READ_ONLY = [words for words in VERBS if words[0] not in ("collect", "report")]
+RESULTS = ("collect", "report", "compare", "diff", "rerun")
+READ_ONLY = [words for words in VERBS if words[0] not in RESULTS]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +138,7 @@ def tried(
             code = run_verb([*given, "--runs", str(runs)])
             output = capfd.readouterr()
             where = f"{' '.join(words)} with {name} damaged: {code}\n{output.out}{output.err}"
-            assert code in (0, 1, 100, 101, 102, 103, 104, 105), where
+            assert code in (0, 1, 100, 101, 102, 103, 104, 105, 2 if words[0] == "diff" else 0), where
             assert "Traceback" not in output.err, where
             assert code == 0 or output.err or output.out, where
             assert "\x1b" not in output.out + output.err or "logs" in words, where
