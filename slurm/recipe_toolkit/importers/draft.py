@@ -34,6 +34,7 @@ ORDER = (
     "time_limit",
 )
 ENGINE = ("kind", "version", "image", "args", "env")
+ROLE = ("instances", "instances_per_node", "parallel", "args", "env")
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 
@@ -158,12 +159,17 @@ def write_yaml(data: Mapping[str, Any], head: Sequence[str], comments: Mapping[s
 
 
 def _ordered(data: Mapping[str, Any]) -> dict[str, Any]:
-    """In the order of the fields in the documents, at the top and within the engine."""
-    found = {key: data[key] for key in sorted(data, key=lambda key: _place(key, ORDER))}
-    if isinstance(found.get("engine"), dict):
-        engine = found["engine"]
-        found["engine"] = {key: engine[key] for key in sorted(engine, key=lambda key: _place(key, ENGINE))}
+    """In the order of the fields in the documents, at the top and within the engine and the roles."""
+    found = _sorted(data, ORDER)
+    if "engine" in found:
+        found["engine"] = _sorted(found["engine"], ENGINE)
+    if "roles" in found:
+        found["roles"] = {name: role and _sorted(role, ROLE) for name, role in found["roles"].items()}
     return found
+
+
+def _sorted(data: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    return {key: data[key] for key in sorted(data, key=lambda key: _place(key, order))}
 
 
 def _place(key: str, order: Sequence[str]) -> int:

@@ -279,9 +279,9 @@ def _engine_options(shape: Shape) -> None:
         events.note(UNNEEDED, "vllm-router reads no KV events")
     if store.given:
         store.note(LOST, "no store of KV beside the engines: what leaves the GPUs' memory is computed again")
-    devices = engine.at("set_cuda_visible_devices")
-    if devices.given:
-        devices.note(SET, "the plan gives each process its own devices")
+    for key in ("set_cuda_visible_devices", "set_visible_devices"):
+        if engine.at(key).given:
+            engine.at(key).note(SET, "the plan gives each process its own devices")
 
 
 def _several(found: Import) -> bool:

@@ -14,15 +14,18 @@ from typing import Any
 
 from recipe_toolkit.faults import shown
 from recipe_toolkit.importers.draft import Draft
-from recipe_toolkit.importers.notes import CHANGED, LOST, UNNEEDED
+from recipe_toolkit.importers.notes import CHANGED, LOST, PROFILE, SET, UNNEEDED
 from recipe_toolkit.importers.reader import Cursor
+from recipe_toolkit.plan.aiperf import RESERVED
 
 _AT = ("benchmarks", 0)
 _DEFAULT_RATIO = 0.8
 _DEFAULT_REQUESTS = 10
 _DEFAULT_WARMUP = 2
+_AIPERF_DEFAULTS = (3, 1)
 _MOST_CONCURRENCY = 1_000_000
 _MOST_POINTS = 500
+_TRUSTING = {"sa-bench": "trust-remote-code", "aiperf": "tokenizer-trust-remote-code"}
 _TOKENIZER_MODES = re.compile(r"deepseek_?v4", re.IGNORECASE)
 _ADDRESS = re.compile(r"SRT_|localhost|127\.0\.0\.1|/configs/|/infmax|/benchmarks/|/logs")
 
@@ -34,9 +37,9 @@ def read_benchmark(root: Cursor, draft: Draft, time_limit: str | int, trust_remo
     reader = _KINDS.get(kind, _other)
     reader(bench, draft)
     draft.set((*_AT, "timeout"), time_limit)
-    if kind == "sa-bench" and trust_remote_code:
-        # sa-bench always does; a tokenizer with code of its own needs it.
-        draft.set((*_AT, "args", "trust-remote-code"), True)
+    if kind in _TRUSTING and trust_remote_code:
+        # A tokenizer with code of its own needs it in the client too.
+        draft.set((*_AT, "args", _TRUSTING[kind]), True)
     for key in ("ttft_threshold_ms", "itl_threshold_ms"):
         _slo(key, bench.at(key), draft)
     _placement(bench)
@@ -50,24 +53,12 @@ def _sa_bench(bench: Cursor, draft: Draft) -> None:
         ratio.problem(f"{shown(ratio.value)} is no share between 0 and 1")
         share = 1.0
     for key in ("isl", "osl"):
-        cursor = bench.at(key)
-        if not cursor.given:
-            cursor.problem("missing: sa-bench needs it")
-            continue
-        longest = cursor.integer(least=1, most=100_000_000)
-        draft.set((*_AT, key), longest, cursor)
+        longest = _length(bench.at(key), key, draft)
         if longest is not None and share < 1:
             draft.set((*_AT, f"{key}_min"), max(1, int(longest * share)), ratio)
-            draft.comments["benchmarks"] = (
-                f"sa-bench's random_range_ratio {share:g}: lengths from {share:g} times the longest."
-            )
-    draft.set((*_AT, "concurrency"), _concurrencies(bench.at("concurrencies")), bench.at("concurrencies"))
-    for key, field, default in (
-        ("num_prompts_mult", "requests_per_concurrency", _DEFAULT_REQUESTS),
-        ("num_warmup_mult", "warmup_per_concurrency", _DEFAULT_WARMUP),
-    ):
-        number = bench.at(key).integer()
-        draft.set((*_AT, field), default if number is None else number, bench.at(key))
+            text = f"sa-bench's random_range_ratio {share:g}: lengths from {share:g} times the longest."
+            draft.comments["benchmarks"] = text
+    _counts(bench, draft, _DEFAULT_REQUESTS, _DEFAULT_WARMUP)
     _template(bench, draft)
     _rate(bench.at("req_rate"))
     for key in ("backend", "aiperf_package"):
@@ -75,6 +66,49 @@ def _sa_bench(bench: Cursor, draft: Draft) -> None:
     reuse = bench.at("reuse_http_connections")
     if reuse.given:
         reuse.note(UNNEEDED, "vllm bench serve keeps its connections")
+
+
+def _aiperf(bench: Cursor, draft: Draft) -> None:
+    """Their AIPerf: lengths without spread, and other defaults than sa-bench's (``aiperf_bench.py``)."""
+    draft.set((*_AT, "client"), "aiperf", bench.at("type"))
+    for key in ("isl", "osl"):
+        _length(bench.at(key), key, draft)
+    _counts(bench, draft, *_AIPERF_DEFAULTS)
+    kind = bench.at("aiperf_endpoint_type")
+    if (kind.text() or "chat") not in ("chat", "completions"):
+        kind.problem(f"{shown(kind.value)} is not one of chat, completions")
+    draft.set((*_AT, "endpoint"), kind.value or "chat", kind)
+    for key, item in bench.at("aiperf_args").items():
+        name = key.lstrip("-").replace("_", "-")
+        if name in RESERVED:
+            item.note(SET, RESERVED[name])
+        elif item.value is None:
+            item.note(UNNEEDED, "null passes no flag")
+        else:
+            draft.set((*_AT, "args", name), item.use(), item)
+    package = bench.at("aiperf_package")
+    if package.given:
+        package.note(PROFILE, "tools.aiperf of the cluster profile says which AIPerf is run")
+
+
+def _length(cursor: Cursor, key: str, draft: Draft) -> int | None:
+    if not cursor.given:
+        cursor.problem("missing: the benchmark needs it")
+        return None
+    length = cursor.integer(least=1, most=100_000_000)
+    draft.set((*_AT, key), length, cursor)
+    return length
+
+
+def _counts(bench: Cursor, draft: Draft, requests: int, warmup: int) -> None:
+    """Requests in flight, and how many for each of them are measured and sent before."""
+    draft.set((*_AT, "concurrency"), _concurrencies(bench.at("concurrencies")), bench.at("concurrencies"))
+    for key, field, default in (
+        ("num_prompts_mult", "requests_per_concurrency", requests),
+        ("num_warmup_mult", "warmup_per_concurrency", warmup),
+    ):
+        number = bench.at(key).integer()
+        draft.set((*_AT, field), default if number is None else number, bench.at(key))
 
 
 def _template(bench: Cursor, draft: Draft) -> None:
@@ -109,7 +143,7 @@ def _rate(rate: Cursor) -> None:
 def _concurrencies(cursor: Cursor) -> list[int] | None:
     """``4x8x16``, a number, or a list of numbers."""
     if not cursor.given:
-        cursor.problem("missing: sa-bench needs it")
+        cursor.problem("missing: the benchmark needs it")
         return None
     found: list[int] = []
     for item in cursor.entries():
@@ -199,4 +233,9 @@ def _placement(bench: Cursor) -> None:
     bench.at("colocate_with_frontend").use()
 
 
-_KINDS: dict[str, Callable[[Cursor, Draft], Any]] = {"sa-bench": _sa_bench, "custom": _custom, "manual": _manual}
+_KINDS: dict[str, Callable[[Cursor, Draft], Any]] = {
+    "sa-bench": _sa_bench,
+    "aiperf": _aiperf,
+    "custom": _custom,
+    "manual": _manual,
+}

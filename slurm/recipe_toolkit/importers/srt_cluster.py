@@ -20,6 +20,10 @@ _UNNEEDED = {
     "default_gpu_type": "each recipe says resources.gpu",
     "srtctl_root": "nothing of srt-slurm is run",
     "nginx_raise_ulimit": "nginx is not used",
+    "visible_devices_env": "the plan gives each process its own devices",
+    "git_http_version": "nothing is cloned",
+    "preflight": "what only the nodes can see is looked at there",
+    "cloud": "nothing reads it",
 }
 
 
@@ -56,8 +60,9 @@ def read_cluster(document: Document) -> tuple[ProfileDraft, list[Note]]:
 def _switches(source: Source, profile: ProfileDraft) -> None:
     root = source.root
     gpus, exclusive = root.at("use_gpus_per_node_directive"), root.at("use_exclusive_sbatch_directive")
+    profile.data.setdefault("slurm", {})["gpus"] = "gpus-per-node" if gpus.flag(default=True) else "none"
     if gpus.given:
-        profile.set(("slurm", "gpus"), "gpus-per-node" if gpus.flag() else "none", gpus)
+        gpus.note(PROFILE, "slurm.gpus of the cluster profile")
     if exclusive.given:
         profile.set(("slurm", "exclusive"), exclusive.flag(), exclusive)
     segment, het = root.at("use_segment_sbatch_directive"), root.at("use_het_jobs")
