@@ -70,6 +70,8 @@ def test_a_whole_run(site, docker):
     state = site.wait(run, 0)
     assert (run / "bench" / "c0" / "here").read_text() == "/root"
     assert {process["exit_code"] for process in state["processes"].values()} == {0}, "TERM has reached the engines"
+    logs = [path.read_text() for path in run.glob("attempts/0/nodes/*/*.log")]
+    assert not any("No such container" in text for text in logs), "it is gone already, as it should be"
     images = json.loads((run / "results.json").read_text())["images"]
     assert docker.run("image", "inspect", "--format", "{{.Id}}", IMAGE).stdout.decode().strip() in json.dumps(images)
 

@@ -209,6 +209,19 @@ def test_a_clean_up_that_fails_is_told(tmp_path: Path, cleanup: list[str], text:
     under_loop(work)
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_clean_up_speaks_only_if_it_fails(tmp_path: Path, code: int) -> None:
+    async def work() -> None:
+        cleanup = ["sh", "-c", f"echo found nothing >&2; echo at all; exit {code}"]
+        command = ["echo", "measured"]
+        child = process.start(process.Spec("p", command, dict(os.environ), tmp_path / "p.log", tmp_path, cleanup))
+        await child.gone
+
+    under_loop(work)
+    said = "found nothing\nat all\n" if code else ""
+    assert (tmp_path / "p.log").read_text() == f"measured\n{said}"
+
+
 @pytest.mark.parametrize(("argv", "text"), [("/no/such/file", "No such file"), ("/etc/passwd", "Permission")])
 def test_what_cannot_be_executed(tmp_path: Path, argv: str, text: str) -> None:
     async def work() -> None:

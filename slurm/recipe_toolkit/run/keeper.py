@@ -102,21 +102,28 @@ class Keeper:
         self.report(f"pid {self.pid}")
         return True
 
-    def spawn(self, argv: list[str]) -> tuple[int, str]:
-        """Fork and execute: the pid, and what was wrong if it could not be executed."""
+    def spawn(self, argv: list[str], output: int | None = None) -> tuple[int, str]:
+        """Fork and execute: the pid, and what was wrong if it could not be executed.
+
+        ``output``: where it writes, if not into our log.
+        """
         read_end, write_end = os.pipe()
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self.become(argv, write_end, parent)
+            self.become(argv, write_end, parent, output)
         os.close(write_end)
         failure = os.read(read_end, 4096)
         os.close(read_end)
         return pid, failure.decode("utf-8", "replace")
 
     def clean(self, argv: list[str]) -> None:
-        """Run the clean-up command, within its time, and report its end."""
-        pid, failure = self.spawn(argv)
+        """Run the clean-up command, within its time, and report its end.
+
+        What it says is of interest only if it fails: docker complains of a container that is gone.
+        """
+        output = os.memfd_create("output")
+        pid, failure = self.spawn(argv, output)
         limit = time.monotonic() + CLEANUP_S
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -127,9 +134,12 @@ class Keeper:
                     send(left, signal.SIGKILL)
             time.sleep(0.01)
         code = os.waitstatus_to_exitcode(status)
+        if code:
+            os.lseek(output, 0, os.SEEK_SET)
+            os.write(2, os.read(output, 65536))
         self.report(f"cleanup {code} {failure}".rstrip())
 
-    def become(self, argv: list[str], write_end: int, parent: int) -> None:
+    def become(self, argv: list[str], write_end: int, parent: int, output: int | None) -> None:
         """In the child: turn into the program; never returns."""
         try:
             os.setsid()
@@ -144,6 +154,9 @@ class Keeper:
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.close(null)
+            if output is not None:
+                os.dup2(output, 1)
+                os.dup2(output, 2)
             os.execvp(argv[0], argv)
         except OSError as error:
             os.write(write_end, (error.strerror or str(error)).encode("utf-8", "replace"))
