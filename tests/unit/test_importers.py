@@ -326,3 +326,22 @@ def test_a_connector_of_the_engine_holds_for_roles_that_name_none(
     kv = one.recipes[0].data["kv_transfer"]
     assert kv["connector"] == "nixl"
     assert kv.get("load_failure_policy") == ("recompute" if "recompute" in connector else None)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "zz_section: {a: {HF_TOKEN: hf_0123456789abcdefghij}}",
+        "zz_section: [{a: [x, hf_0123456789abcdefghij]}]",
+        "zz_section: {DB_PASSWORD: swordfish}",
+    ],
+)
+def test_a_secret_anywhere_in_what_is_lost_is_not_repeated(tmp_path: Path, section: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(f"{FILES['srt1-lossless'].read_text(encoding='utf-8')}\n{section}\n", encoding="utf-8")
+    one = import_file(path)
+    shown = "\n".join([*lines(one.notes), *(note.problem().render() for note in one.notes)])
+    shown += "".join(output.recipe_text(one, recipe) for recipe in one.recipes)
+    assert "zz_section" in shown
+    assert "hf_0123" not in shown
+    assert "swordfish" not in shown
