@@ -51,15 +51,19 @@ FAULT_KINDS: Mapping[str, str] = {
     "no_kv": "a prefill's answer carries no kv_transfer_params",
     "lost_kv": "the prefill side has lost the KV that a decode asks for",
     "ignore_term": "SIGTERM is ignored",
+    "slow_load": "loading takes `load_s` longer, with the lines of its progress",
+    "leak_kv": "KV blocks of requests that have ended are never free again",
+    "leak_process": "a child process outlives it, and ignores SIGTERM",
 }
 
 FAULT_KEYS: Mapping[str, str] = {
     "kind": "what goes wrong",
     "after_s": "seconds from ready until it does (0: from the start)",
     "code": "exit code of the kind `exit`",
+    "load_s": "how much longer loading takes (slow_load), seconds",
     "instance": "only in this instance of the role",
     "rank": "only in this process of the instance",
-    "dp_rank": "only for this DP rank (hang_generate, wrong_answer, no_kv, lost_kv)",
+    "dp_rank": "only for this DP rank (hang_generate, wrong_answer, no_kv, lost_kv, leak_kv)",
 }
 
 # (key, message, hint)
@@ -103,7 +107,7 @@ def _check_fault(fault: Any) -> list[Trouble]:
                 troubles.append((where, f"{value!r} is no kind of fault", _hint(str(value), FAULT_KINDS)))
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
             troubles.append((where, f"{value!r} is not a number of at least 0", FAULT_KEYS[name]))
-        elif name != "after_s" and value != int(value):
+        elif name not in ("after_s", "load_s") and value != int(value):
             troubles.append((where, f"{value} is not a whole number", FAULT_KEYS[name]))
         elif name == "code" and value > 255:
             troubles.append((where, f"{value} is above 255", "exit codes are 0 to 255"))

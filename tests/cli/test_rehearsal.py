@@ -140,3 +140,19 @@ def test_another_tools_recipe_runs_as_it_is(local, name):
     assert (state["state"], state["valid"]) == ("done", True)
     lock = (Path(state["folder"]) / "recipe.lock.yaml").read_text()
     assert f"url: {name}.yaml" in lock
+
+
+@pytest.mark.parametrize(
+    ("role", "fault", "said"),
+    [
+        ("prefill", "{kind: lost_kv}", "prove: KV from prefill-0 to decode-0: still not after"),
+        ("decode", "{kind: wrong_model, instance: 0, rank: 0}", "decode-0 on node"),
+        ("decode", "{kind: leak_kv, instance: 9}", None),
+    ],
+)
+def test_a_fault_of_a_role_is_found_in_a_rehearsal(local, role, fault, said):
+    words = ["--set", CLIENT, "--set", f"roles.{role}.sim.fault={fault}", "--set", "deadlines={prove: 5, ready: 60}"]
+    done = local.recipe("submit", NIXL, "-c", "local", "--rehearse", *words, "--wait", "--json", timeout=300)
+    state = json.loads(done.stdout)
+    assert (done.returncode, state["state"]) == ((0, "done") if said is None else (100, "failed")), done.stderr
+    assert said is None or said in state["message"]

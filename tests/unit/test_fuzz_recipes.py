@@ -68,7 +68,7 @@ def mutated(draw_from: st.DrawFn) -> str:
         elif act == "key" and isinstance(holder, dict):
             holder[draw_from(st.text(max_size=12))] = holder.pop(key)
         else:
-            holder[key] = draw_from(_VALUE)
+            holder[key] = json.loads(json.dumps(draw_from(_VALUE)))  # its lists are shared between draws
     return json.dumps(data, ensure_ascii=False)
 
 

@@ -138,3 +138,55 @@ def test_the_proof_fills_the_blocks_that_the_engine_has_settled_on(start: Start)
     assert run.wait() == {0: 0}
     (proved,) = run.events("proved")
     assert proved["prompt_words"] == 512 + 256 + 16
+
+
+# Kind of fault, keys, what the run says of it (None: it ends well), and what else the lead's log must hold.
+FAULTS: tuple[tuple[str, dict[str, Any], str | None, str], ...] = (
+    ("exit", {"code": 7}, "serve-1 on node 0 (", "exited with code 7"),
+    ("exit", {"code": 0, "after_s": 0.5}, "serve-1 on node 0 (", "exited with code 0"),
+    ("hang", {}, "serve-1: no answer yet", "not ready within"),
+    ("hang_generate", {}, "serve-1", "one token"),
+    ("never_ready", {}, "serve-1: ", "not ready within"),
+    ("wrong_model", {}, "serve-1 on node 0 (", "serves not-tiny, not tiny"),
+    ("wrong_answer", {}, "prove: a generation through serve-1", "serve-1 answered nothing"),
+    ("leak_kv", {}, "bench: point c1: bench-c1", "serve-1 has 1 waiting, its KV cache is"),
+    ("slow_load", {"load_s": 2}, None, ""),
+    ("slow_load", {"load_s": 60}, "serve-1", "not ready within"),
+    ("leak_process", {}, None, "drain: did not end at TERM, and was killed: serve-1 on node 0 ("),
+    ("ignore_term", {}, None, "drain: did not end at TERM, and was killed: serve-1 on node 0 ("),
+)
+
+
+@pytest.mark.parametrize(("kind", "keys", "said", "more"), FAULTS)
+def test_every_fault_of_one_instance_is_found(
+    start: Start, kind: str, keys: dict[str, Any], said: str | None, more: str
+) -> None:
+    """Two instances, and the fault in the second alone: it is the one that is named."""
+    fault = {"kind": kind, "instance": 1, "rank": 0, **keys}
+    engines = [sim(f"serve-{index}", 0, fault=fault) for index in (0, 1)]
+    deadlines = dataclasses.replace(runkit.QUICK, ready=6.0, stall=4.0, prove=5.0, drain=5.0)
+    slow = "import time; time.sleep(4)" if kind == "exit" else ASK
+    points = [client("c1", "serve-1", 0, FILL if kind == "leak_kv" else slow)]
+    run = start(dataclasses.replace(plan(engines, points, deadlines=deadlines), engine="sim"))
+    codes = run.wait()
+    message, log = str(run.state["message"]), run.dir.attempt(0).agent_log(0).read_text()
+    if said is None:
+        assert codes == {0: 0}, message
+        assert run.state["state"] == "done"
+        assert more in log
+    else:
+        assert run.state["state"] == "failed"
+        assert said in message, message
+        assert more in message, message
+    assert "serve-0" not in message
+    assert "Traceback" not in log
+
+
+# One answer after the other, until none comes any more.
+FILL = """
+import json, sys, urllib.request
+for _ in range(400):
+    body = json.dumps({"model": "tiny", "prompt": "a " * 2000, "max_tokens": 1}).encode()
+    request = urllib.request.Request(sys.argv[1] + "/v1/completions", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=60).read()
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import threading
 import time
@@ -82,6 +83,46 @@ def test_wrong_answer(sims):
     assert reply["choices"][0]["text"] == ""
     assert reply["usage"]["completion_tokens"] == 5
     assert all(not chunk["choices"][0]["text"] for chunk in sim.complete("a", 5, stream=True).events[:-1])
+
+
+def test_slow_load_goes_on_showing_its_progress(sims):
+    sim = sims.start(sim=fault("slow_load", load_s=1.2))
+    sim.says("25% Completed")
+    assert not sim.healthy()
+    sim.ready()
+    assert "100% Completed" in sim.log.read_text()
+
+
+def usage(sim):
+    """Share of the KV blocks that are in use."""
+    (line,) = [
+        row for row in sim.call("GET", "/metrics").body.decode().splitlines() if row.startswith("vllm:kv_cache_usage")
+    ]
+    return float(line.rpartition(" ")[2])
+
+
+def test_leak_of_kv_blocks(sims):
+    sim = sims.start("--max-model-len=64", sim={"kv_cache_tokens": 128, **fault("leak_kv")}).ready()
+    assert sim.complete("a", 40).status == 200
+    held = usage(sim)
+    assert held > 0
+    assert sim.complete("b", 40).status == 200
+    assert usage(sim) > held
+    with pytest.raises(TimeoutError):
+        sim.complete("c", 40, wait=0.5)
+    assert sim.healthy()
+
+
+def test_leak_of_a_process(sims):
+    sim = sims.start(sim=fault("leak_process")).ready()
+    sim.says("fault on demand: process")
+    pid = int(sim.log.read_text().partition("fault on demand: process ")[2].split()[0])
+    try:
+        assert sim.stop() == 0
+        os.kill(pid, signal.SIGTERM)
+        assert Path(f"/proc/{pid}").exists()
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_ignore_term(sims):

@@ -371,6 +371,7 @@ class Agent:
         left = {child.name: child.left or [item.pid for item in child.tree()] for child in chosen}
         return {
             "left": {name: pids for name, pids in left.items() if pids},
+            "killed": {child.name: child.killed for child in chosen if child.killed},
             "unclean": {child.name: child.unclean for child in chosen if child.unclean},
         }
 

@@ -16,7 +16,7 @@ from recipe_toolkit.results.pools import pool_metrics
 from recipe_toolkit.run import launch
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.fleet import ProcessView
-from recipe_toolkit.run.metrics import Series, scrape
+from recipe_toolkit.run.metrics import Series, congestion, scrape
 from recipe_toolkit.run.tasks import cancel, race
 from recipe_toolkit.rundir import read_json, write_json
 
@@ -158,10 +158,11 @@ async def _stall(context: Context, point: Point, view: ProcessView, series: Seri
         if now != seen:
             seen, moved = now, time.monotonic()
         elif time.monotonic() - moved > limit:
-            await series.sample()  # the last one may be as old as its interval
+            texts = await series.sample()  # the last one may be as old as its interval
             if series.tokens != seen[0]:
                 continue
-            what = f"is stalled: no token and no line of output for {limit:g} s"
+            said = "; ".join([f"no token and no line of output for {limit:g} s", *congestion(texts)])
+            what = f"is stalled: {said}"
             raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
 
 

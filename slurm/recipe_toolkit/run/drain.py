@@ -33,22 +33,26 @@ async def drain(context: Context, budget: float, hurry: asyncio.Event) -> list[s
         log.info("told to stop again: killing")
         orders = asyncio.ensure_future(context.fleet.everywhere("stop", _LEAVE_S, names=None, grace=0))
     waker.cancel()
-    survivors = []
+    survivors: list[str] = []
+    killed: list[str] = []
     for index, reply in (await orders).items():
+        where = context.node_label(index)
         if isinstance(reply, RunError):
             log.warning("drain: %s", reply.message)
             if context.fleet.nodes[index].lost is None:
-                survivors.append(f"everything on {context.node_label(index)} ({reply.message})")
+                survivors.append(f"everything on {where} ({reply.message})")
             continue
-        for name, pids in reply["left"].items():
-            survivors.append(f"{name} on {context.node_label(index)} (pid {', '.join(map(str, pids))})")
-        for name, how in reply["unclean"].items():
-            survivors.append(f"what {name} on {context.node_label(index)} left ({how})")
+        survivors += [f"{name} on {where} (pid {', '.join(map(str, pids))})" for name, pids in reply["left"].items()]
+        survivors += [f"what {name} on {where} left ({how})" for name, how in reply["unclean"].items()]
+        killed += [f"{name} on {where}: {item}" for name, items in reply["killed"].items() for item in items]
     for view in context.fleet.processes.values():
         if view.state in ("starting", "ready", "running"):
             # Its node is lost, so nobody has told; its agent, or its keeper, kills it.
             view.state = "killed"
-    context.journal.event("drained", seconds=round(time.monotonic() - started, 2), survivors=survivors)
+    for item in killed:
+        log.warning("drain: did not end at TERM, and was killed: %s", item)
+    seconds = round(time.monotonic() - started, 2)
+    context.journal.event("drained", seconds=seconds, survivors=survivors, killed=killed)
     context.publish()
     return survivors
 

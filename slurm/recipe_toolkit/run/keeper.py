@@ -10,8 +10,9 @@ ended it: a container is no descendant of the program that asked a daemon for it
 
 stdin is a pipe from the agent: ``stop SECONDS`` asks for the end of the program, ``kill`` for the
 end at once, and its end of file means that the agent is gone. On STATUS_FD the keeper writes a line
-each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal), ``left N...``
-(processes of the tree that could not be killed) and ``cleanup CODE``. Its own exit code is the
+each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal), ``killed N COMMAND`` (a
+process that TERM and its grace have not ended), ``left N...`` (processes of the tree that could not be
+killed) and ``cleanup CODE``. Its own exit code is the
 program's.
 
 The keeper is a subreaper: whatever the program starts stays below it, also after ``setsid`` and
@@ -63,6 +64,16 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def command(pid: int) -> str:
+    """The beginning of a process' command line, on one line."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+            words = file.read(120).split(b"\0")
+    except OSError:
+        return ""
+    return " ".join(b" ".join(words).decode("utf-8", "replace").split())
+
+
 def send(pid: int, number: int) -> None:
     """Signal a process that may be gone."""
     try:
@@ -83,6 +94,7 @@ class Keeper:
         self.pid = 0
         self.code: int | None = None
         self.stopping: float | None = None  # when the tree is killed, on the monotonic clock
+        self.patient = True  # whether the tree has had its grace
         self.buffer = b""
 
     def report(self, line: str) -> None:
@@ -184,6 +196,7 @@ class Keeper:
     def stop(self, grace: float) -> None:
         """TERM to the program (it knows its children best); the tree is killed after ``grace``."""
         limit = time.monotonic() + grace
+        self.patient = grace > 0
         if self.stopping is None and self.code is None and grace > 0:
             send(self.pid, signal.SIGTERM)
         self.stopping = limit if self.stopping is None else min(limit, self.stopping)
@@ -227,6 +240,8 @@ class Keeper:
     def kill_all(self) -> int:
         """KILL until the tree is empty: a process may fork while it is being killed."""
         limit = time.monotonic() + KILL_ROUNDS_S
+        for pid in tree(os.getpid()) if self.patient else ():
+            self.report(f"killed {pid} {command(pid)}")
         while True:
             left = tree(os.getpid())
             for pid in left:

@@ -45,6 +45,21 @@ def tokens(texts: dict[str, str]) -> float:
     )
 
 
+def congestion(texts: dict[str, str]) -> list[str]:
+    """Which engines have requests that wait, and how full their KV caches are."""
+    found = []
+    for name, text in texts.items():
+        samples = prometheus.parse(text, _PREFIX)
+        values: dict[str, list[float]] = {}
+        for sample in samples:
+            values.setdefault(sample.name.removeprefix(_PREFIX), []).append(sample.value)
+        waiting = sum(values.get("num_requests_waiting", ()))
+        if waiting > 0:
+            full = max(values.get("kv_cache_usage_perc", ()), default=0.0)
+            found.append(f"{name} has {waiting:g} waiting, its KV cache is {full:.0%} full")
+    return found
+
+
 class Series:
     """Appends every scrape of a point to ``metrics/PROCESS.jsonl`` and keeps the gauges for the pools."""
 

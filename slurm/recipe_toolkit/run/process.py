@@ -52,6 +52,7 @@ class Child:
         self.name = spec.name
         self.pid: int | None = None
         self.left: list[int] = []
+        self.killed: list[str] = []  # what did not end at TERM: pid and command
         self.unclean: str | None = None  # how the clean-up failed
         self.exited: asyncio.Future[int] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -149,6 +150,8 @@ class Child:
                 _settle(self._started, rest)
             elif word == "exit":
                 _settle(self.exited, int(rest))
+            elif word == "killed":
+                self.killed.append(rest.strip())
             elif word == "left":
                 self.left = [int(pid) for pid in rest.split()]
             elif word == "cleanup" and rest != "0":

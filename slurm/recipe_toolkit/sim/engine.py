@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 from recipe_toolkit.sim.dummy import DummyKv
 from recipe_toolkit.sim.faults import Faults
@@ -37,7 +38,8 @@ class Engine:
                 f"a KV cache of as many tokens is needed, but kv_cache_tokens is {tokens}"
             )
         for rank in layout.dp_ranks:
-            cache = KvCache(tokens, flags["block-size"], flags["enable-prefix-caching"])
+            leaks = functools.partial(faults.active, "leak_kv", rank)
+            cache = KvCache(tokens, flags["block-size"], flags["enable-prefix-caching"], leaks)
             transfer = self._transfer(rank)
             scheduler = Scheduler(rank, options, cache, flags["max-num-seqs"], sink, transfer, self.drafts)
             self.schedulers[rank] = scheduler
@@ -73,9 +75,9 @@ class Engine:
             await transfer.open(scheduler)
 
     async def load(self) -> None:
-        """Take ``startup_s``, with the lines that vLLM prints while it loads."""
+        """Take ``startup_s``, and what a fault adds, with the lines that vLLM prints while it loads."""
         log(f"Starting to load model {self._flags.model}...")
-        pause = self._options["startup_s"] / _SHARDS
+        pause = (self._options["startup_s"] + self._faults.load_s) / _SHARDS
         for shard in range(_SHARDS + 1):
             percent = 100 * shard // _SHARDS
             log(f"Loading safetensors checkpoint shards: {percent:3d}% Completed | {shard}/{_SHARDS}")

@@ -28,6 +28,11 @@ class Faults:
         """The exit code of the kind ``exit``."""
         return self._fault.code if self._fault is not None else 0
 
+    @property
+    def load_s(self) -> float:
+        """How much longer loading takes, seconds: 0 but for the kind ``slow_load``."""
+        return self._fault.load_s if self._fault is not None and self._fault.kind == "slow_load" else 0.0
+
     def arm(self, act: Callable[[], None]) -> None:
         """The process is ready: call ``act`` when the fault comes on, at once if it is on."""
         if self._fault is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class KvCache:
@@ -13,11 +13,14 @@ class KvCache:
     been cached after them. Answers are not cached, only prompts.
     """
 
-    def __init__(self, tokens: int, block_size: int, caching: bool = True) -> None:
+    def __init__(
+        self, tokens: int, block_size: int, caching: bool = True, leaks: Callable[[], bool] = lambda: False
+    ) -> None:
         self.block_size = block_size
         self.blocks = tokens // block_size
         self.used = 0
         self._caching = caching
+        self._leaks = leaks
         self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -37,8 +40,9 @@ class KvCache:
         return True
 
     def give_back(self, blocks: int) -> None:
-        """Free blocks."""
-        self.used -= blocks
+        """Free blocks; while the cache leaks they are lost."""
+        if not self._leaks():
+            self.used -= blocks
 
     def hits(self, hashes: Sequence[int], prompt_tokens: int) -> int:
         """Prompt tokens that are cached from the beginning on, in full blocks.

@@ -13,12 +13,16 @@ from recipe_toolkit.sim.flags import UsageError
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong in this process, ``after_s`` seconds from ready. ``dp_rank`` None: in all."""
+    """What goes wrong in this process, ``after_s`` seconds from ready. ``dp_rank`` None: in all.
+
+    ``load_s``: how much longer the kind ``slow_load`` loads, seconds.
+    """
 
     kind: str
     after_s: float = 0.0
     code: int = 1
     dp_rank: int | None = None
+    load_s: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -62,4 +66,10 @@ def _own_fault(fault: Mapping[str, Any] | None, environment: Mapping[str, str]) 
     for key, variable in (("instance", "RECIPE_INSTANCE"), ("rank", "RECIPE_RANK")):
         if key in fault and str(fault[key]) != environment.get(variable, "0"):
             return None
-    return Fault(fault["kind"], fault.get("after_s", 0.0), int(fault.get("code", 1)), fault.get("dp_rank"))
+    return Fault(
+        fault["kind"],
+        fault.get("after_s", 0.0),
+        int(fault.get("code", 1)),
+        fault.get("dp_rank"),
+        fault.get("load_s", Fault.load_s),
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
+import sys
 from typing import Any
 
 from recipe_toolkit.sim.api import VERSION, Api
@@ -32,6 +34,13 @@ def run(flags: Flags, options: Options, layout: Layout) -> int:
 async def _serve(flags: Flags, options: Options, layout: Layout) -> int:
     say_who("APIServer" if layout.api else f"EngineCore_DP{','.join(map(str, layout.dp_ranks or layout.slices))}")
     return await _Process(flags, options, layout).main()
+
+
+def _orphan() -> int:
+    """Start a process that neither this one's end nor SIGTERM ends; its pid."""
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True).pid
 
 
 class _Process:
@@ -172,6 +181,8 @@ class _Process:
         fault, engine = self.options.fault, self.engine
         if self.faults.active("exit"):
             self._end(self._exit_by_fault())
+        elif self.faults.active("leak_process"):
+            log(f"fault on demand: process {_orphan()} stays", "WARNING")
         elif engine is not None and self.faults.active("hang"):
             engine.freeze()
         elif engine is not None and fault is not None and self.faults.active("hang_generate"):
