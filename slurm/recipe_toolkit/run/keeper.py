@@ -10,7 +10,7 @@ ended it: a container is no descendant of the program that asked a daemon for it
 
 stdin is a pipe from the agent: ``stop SECONDS`` asks for the end of the program, ``kill`` for the
 end at once, and its end of file means that the agent is gone. On STATUS_FD the keeper writes a line
-each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal), ``killed N COMMAND`` (a
+each for ``pid N``, ``error ERRNO TEXT``, ``exit CODE`` (negative: the signal), ``killed N NAME`` (a
 process that TERM and its grace have not ended), ``left N...`` (processes of the tree that could not be
 killed) and ``cleanup CODE``. Its own exit code is the
 program's.
@@ -65,13 +65,12 @@ def tree(root: int) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """The beginning of a process' command line, on one line."""
+    """A process' short name. Not its command line: reading that may wait for a process that is stuck in the kernel."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-            words = file.read(120).split(b"\0")
+        with open(f"/proc/{pid}/comm", "rb") as file:  # noqa: PTH123
+            return " ".join(file.read().decode("utf-8", "replace").split())
     except OSError:
         return ""
-    return " ".join(b" ".join(words).decode("utf-8", "replace").split())
 
 
 def send(pid: int, number: int) -> None:

@@ -52,7 +52,7 @@ class Child:
         self.name = spec.name
         self.pid: int | None = None
         self.left: list[int] = []
-        self.killed: list[str] = []  # what did not end at TERM: pid and command
+        self.killed: list[str] = []  # what did not end at TERM: pid and name
         self.unclean: str | None = None  # how the clean-up failed
         self.exited: asyncio.Future[int] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
