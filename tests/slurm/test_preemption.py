@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ LOW = {
     "requeue": "PreemptMode=REQUEUE",
     "requeue-grace": f"PreemptMode=REQUEUE GraceTime={GRACE_S}",
     "cancel": "PreemptMode=CANCEL",
+    "long-grace": "PreemptMode=REQUEUE GraceTime=600",
     "cancel-grace": f"PreemptMode=CANCEL GraceTime={GRACE_S}",
 }
 
@@ -70,4 +72,20 @@ def test_a_run_that_is_preempted_for_good(rig, tmp_path, partition):
     assert state["job_state"] == "PREEMPTED"
     assert run.record["points"]["c0"] == "done"
     assert "c0" in [point["id"] for point in json.loads((run.folder / "results.json").read_text())["points"]]
+    run.leaves_nothing()
+
+
+def test_scancel_in_the_grace_time_ends_it_at_once(rig, tmp_path):
+    site = Site(rig, tmp_path, partition="long-grace")
+    run = site.start(small_recipe(QUICK, LONG))
+    run.starts("bench-c1")
+    wanting = preempt(rig)
+    wait_until(lambda: run.record.get("state") == "preempted", 90)
+    state = json.loads(site.recipe("status", run.id, "--json").stdout)
+    assert state["state"] == "running"
+    assert "when its grace time is over" in state["message"]
+    assert rig.exec("scancel", wanting).returncode == 0
+    wait_until(lambda: time.time() - run.events("stop_requested")[0]["t"] > 4)  # a TERM so soon is the first one's echo
+    done = site.recipe("cancel", run.id, "--json")
+    assert json.loads(done.stdout)["state"] == "preempted", done.stdout
     run.leaves_nothing()

@@ -152,7 +152,7 @@ class Lead:
                 outcome = Outcome("failed", f"{self._phase}: internal error: {error!r}")
         finally:
             outcome = await self._end(outcome)
-        await self._preemption.wait(self._context.plan.time_limit_s)
+        await self._preemption.wait(self._context.plan.time_limit_s, self._hurry)
         if outcome.state != "done":
             raise RunError(f"run {outcome.state}: {outcome.message}")
 

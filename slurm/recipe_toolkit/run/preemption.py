@@ -7,15 +7,14 @@ that ends by itself then counts as FAILED: it is not requeued. So such a job mus
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import time
 from collections.abc import Callable
 
 # Job id -> Slurm's state of a job that is being preempted, None for any other.
 Ask = Callable[[str], "str | None"]
 
 _ANSWER_S = 6.0  # after the drain, for an answer that was asked for before it
-
-log = logging.getLogger("recipe_toolkit.run")
 
 
 class Preemption:
@@ -36,11 +35,21 @@ class Preemption:
         """Whether the job is being preempted."""
         if self._answer is not None:
             await asyncio.wait({self._answer}, timeout=_ANSWER_S)
-            if self._answer.done() and self._answer.exception() is None:
-                self._state = self._answer.result()
+            answered = self._answer.done() and self._answer.exception() is None
+            self._state = self._answer.result() if answered else None
         return self._state is not None
 
-    async def wait(self, limit_s: float) -> None:
-        """Wait until Slurm kills the job, where it does so only after its grace time; ``limit_s`` at most."""
-        if self._state == "RUNNING":
-            await asyncio.sleep(limit_s)
+    async def wait(self, limit_s: float, again: asyncio.Event) -> None:
+        """Wait until Slurm kills the job, where it does so only after its grace time; ``limit_s`` at most.
+
+        When TERM comes ``again``, and the job is not RUNNING any more, Slurm has settled what becomes of it: the
+        grace time is over, or somebody has cancelled it. (Slurm also repeats TERM within the grace time.)
+        """
+        limit = time.monotonic() + limit_s
+        while self._state == "RUNNING" and time.monotonic() < limit:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(again.wait(), limit - time.monotonic())
+            again.clear()
+            self._answer = None
+            self.begin()
+            await self.found()
