@@ -316,6 +316,7 @@ _HINTS = (
     ("expected <block end>", "check the indentation: keys of one mapping begin in one column"),
     ("could not find expected ':'", "a line without `key: value`, or a quote that is not closed"),
     ("unexpected ':'", "write a space after the colon"),
+    ("invalid Unicode character escape", "write the sign itself: YAML knows no pairs of \\u as JSON has them"),
     ("unexpected end of stream", "a quote or bracket is not closed"),
 )
 

@@ -24,9 +24,9 @@ ONE, TWO = "2026-11-29T12-00-00-tiny-ab12", "2026-11-29T13-00-00-tiny-ab34"
 
 
 def write_site(folder: Path, what: dict[str, Any] | None = None, **profile: Any) -> None:
-    (folder / "tiny.yaml").write_text(json.dumps(what or small_recipe(QUICK)))
+    (folder / "tiny.yaml").write_text(json.dumps(what or small_recipe(QUICK), ensure_ascii=False))
     head = {"schema": 1, "name": "site", "scheduler": "slurm", "runs": "runs"}
-    (folder / "site.yaml").write_text(json.dumps({**head, **profile}))
+    (folder / "site.yaml").write_text(json.dumps({**head, **profile}, ensure_ascii=False))
 
 
 # --- sbatch
@@ -293,3 +293,45 @@ def _mentions(path: Path, text: str) -> bool:
         return text.encode() in path.read_bytes()
     except OSError:
         return False
+
+
+ODD = "a b'\"$HOME`x`;&*é🚀"
+
+
+# A profile expands $VAR in its paths.
+@pytest.mark.parametrize("folder", [ODD.replace("HOME", ""), "-r", "x" * 200])
+def test_odd_names_work_from_end_to_end(recipe: Any, folder: str) -> None:
+    """Run folder, recipe file, model, served name, variables: nothing between us and the engine takes them amiss."""
+    ask = (
+        "import json, os, sys, urllib.request\n"
+        "body = json.dumps({'model': os.environ['RECIPE_MODEL'], 'prompt': 'a', 'max_tokens': 2}).encode()\n"
+        "url = os.environ['RECIPE_URL'] + '/v1/completions'\n"
+        "request = urllib.request.Request(url, body, {'Content-Type': 'application/json'})\n"
+        "assert json.load(urllib.request.urlopen(request, timeout=20))['model'] == os.environ['RECIPE_MODEL']\n"
+        "assert os.environ['ODD'] == sys.argv[1], os.environ['ODD']\n"
+    )
+    odd = ODD + "\n-x %j"
+    what = small_recipe(
+        ["python3", "-c", ask, odd], nodes=1, model={"path": f"/models/{ODD}", "served_name": "org/модель-🚀$HOME`'\""}
+    )
+    what["benchmarks"][0]["env"] = {"ODD": odd}
+    write_site(recipe.folder, what, scheduler="local", runs=folder)
+    name = f"{ODD}.yaml"
+    (recipe.folder / "tiny.yaml").rename(recipe.folder / name)
+    done = recipe("submit", name, "-c", "./site.yaml", "--wait", "--json", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (recipe.folder / folder).iterdir()
+    for verb in ("status", "report", "collect"):
+        told = recipe(verb, run.name, "-c", "./site.yaml")
+        assert told.returncode == 0, told.stderr
+    again = recipe("validate", run / "recipe.lock.yaml")
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("sign", ["%j", "\\"])
+def test_a_folder_that_submitit_or_sbatch_would_misread(recipe: Any, sign: str) -> None:
+    write_site(recipe.folder, scheduler="local" if sign == "%j" else "slurm", runs=f"a{sign}b")
+    before = sorted(path.name for path in recipe.folder.iterdir())
+    done = recipe("submit", "tiny.yaml", "-c", "./site.yaml")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert sorted(path.name for path in recipe.folder.iterdir()) == before
