@@ -64,6 +64,19 @@ def test_cancelled(site):
     run.leaves_nothing()
 
 
+def test_the_time_limits_warning_ends_no_program(site):
+    """Slurm sends it to every process of every step; the agents take it for the beginning of the end."""
+    run = site.start(small_recipe(SLEEPER))
+    run.starts("bench-c0")
+    wait_until(lambda: len(steps(run)) == 3, what="three steps")
+    assert site.rig.exec("scancel", "--signal=USR2", run.job_id).returncode == 0
+    state = run.wait(105)
+    ended = {name: process["exit_code"] for name, process in state["processes"].items() if name != "bench-c0"}
+    assert set(ended.values()) == {0}, f"TERM, and nothing before it: {ended}"
+    assert run.events("drained")[0]["survivors"] == []
+    run.leaves_nothing()
+
+
 def test_an_agent_that_is_killed_leaves_no_step(site):
     run = site.start(small_recipe(SLEEPER))
     run.starts("bench-c0")
