@@ -56,7 +56,7 @@ def test_what_is_not_there_is_an_object(recipe, verb):
     words = ["nope"] * sum(param.required for param in params(verb, "argument"))
     done = recipe(verb, *words, "--json")
     assert done.returncode != 0
-    if verb == "validate":  # the object of a file that is refused
+    if verb in ("validate", "import"):  # the object of a file that is refused
         (problem,) = json.loads(done.stdout)["problems"]
         assert (problem["file"], problem["severity"]) == ("nope", "error")
         return
