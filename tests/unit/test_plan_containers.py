@@ -9,6 +9,8 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plankit import RECIPES, bindings
 from recipe_toolkit.cluster import Cluster, Container, Tool
@@ -95,22 +97,36 @@ def test_whole_commands(runtime, shape, golden):
     golden(f"plan/containers/{runtime}-{shape}.txt", lines(made))
 
 
+OF_HOOKS = {"ENROOT_MOUNT_HOME", "ENROOT_LOGIN_SHELL", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+VARIABLES = st.dictionaries(
+    st.from_regex(r"X_[A-Z0-9_]{1,8}", fullmatch=True),
+    # No value that a command could hold for another reason.
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).map(lambda text: f"«{text}»"),
+    max_size=4,
+)
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_no_value_of_a_variable_in_a_command(runtime):
-    """Neither of the plan nor of the site; and each is handed on by its name."""
-    made = plan(runtime, "engine.env={SECRETIVE: hush}", "roles.decode.env={OTHER: quiet}")
+@settings(max_examples=20, deadline=None)
+@given(of_site=VARIABLES, of_engine=VARIABLES, of_role=VARIABLES, of_client=VARIABLES)
+def test_no_value_of_a_variable_in_a_command(runtime, of_site, of_engine, of_role, of_client):
+    """Whoever says it; and each is handed on by its name."""
+    recipe = load_recipe(RECIPES / "pd-over-nodes.yaml", SETS).recipe
+    recipe = dataclasses.replace(
+        recipe,
+        engine=dataclasses.replace(recipe.engine, env=of_engine),
+        roles=tuple(dataclasses.replace(role, env=of_role) for role in recipe.roles),
+        benchmarks=tuple(dataclasses.replace(item, env=of_client) for item in recipe.benchmarks),
+    )
+    made = build_plan(recipe, site(runtime, env=of_site))
     found = bindings(made)
     for process in everything(made):
         bound = bind_process(process, found)
-        words = [*bound.argv, *bound.cleanup, *bound.inspect]
-        assert not any(text in word for word in words for text in ("hush", "quiet", "site's own", "HF_TOKEN="))
+        assert not any("«" in word for word in [*bound.argv, *bound.cleanup, *bound.inspect])
         names = ",".join(bound.argv).replace("=", ",").split(",")
-        assert {*process.env, *process.secrets} - {
-            "ENROOT_MOUNT_HOME",
-            "ENROOT_LOGIN_SHELL",
-            "NVIDIA_VISIBLE_DEVICES",
-            "NVIDIA_DRIVER_CAPABILITIES",
-        } <= set(names)
+        assert {*process.env, *process.secrets} - OF_HOOKS <= set(names)
+        assert {*of_site, *process.secrets} <= {*process.env, *process.secrets}
+    assert {key: made.processes[0].env[key] for key in of_role} == of_role
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
