@@ -27,6 +27,7 @@ benchmarks:
   - {client: command, command: [my-bench, --quick], timeout: 30m}
 deadlines: {ready: 1h30m, drain: 45}
 time_limit: 04:00:00
+lint: {gpus-idle: four of a node are kept free}
 """
 
 
@@ -38,15 +39,15 @@ def changed(*changes: tuple[str, str], text: str = GOOD) -> str:
     return text
 
 
-def problems(folder: Path, text: str, *sets: str, warnings: bool = False) -> list[Problem]:
-    """What is said of a recipe, under the file name ``r.yaml``; without warnings unless they are asked for."""
+def problems(folder: Path, text: str, *sets: str, warnings: bool = False, rules: bool = False) -> list[Problem]:
+    """What is said of a recipe, under the file name ``r.yaml``; warnings, and what rules say, where asked for."""
     path = folder / "r.yaml"
     path.write_text(text, encoding="utf-8")
     try:
         found = load_recipe(path, sets).warnings
     except InputError as error:
         found = error.problems
-    return [item for item in found if warnings or item.refuses]
+    return [item for item in found if item.refuses or (rules if item.rule else warnings)]
 
 
 def said(folder: Path, text: str, *sets: str, warnings: bool = False) -> list[str]:

@@ -191,7 +191,10 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checked recipe. ``roles``: ``serve`` alone, or ``prefill`` and ``decode``, in this order."""
+    """A checked recipe. ``roles``: ``serve`` alone, or ``prefill`` and ``decode``, in this order.
+
+    ``lint``: by rule, why it is meant as it is.
+    """
 
     name: str
     model: Model
@@ -208,6 +211,7 @@ class Recipe:
     time_limit_s: int = 3600
     description: str | None = None
     source: Mapping[str, str] = field(default_factory=dict)
+    lint: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def disaggregated(self) -> bool:

@@ -47,6 +47,7 @@ def build_recipe(data: Mapping[str, Any]) -> Recipe:
         slo=Slo(**data.get("slo", {})),
         published=tuple(Published(**item) for item in data.get("published", ())),
         deadlines=Deadlines(**{f"{key}_s": parse_duration(item) for key, item in data.get("deadlines", {}).items()}),
+        lint=dict(data.get("lint", {})),
         time_limit_s=parse_time_limit(data["time_limit"]) if "time_limit" in data else Recipe.time_limit_s,
     )
 
@@ -109,6 +110,7 @@ def recipe_data(recipe: Recipe) -> dict[str, Any]:
         "published": [vars(item) for item in recipe.published],
         "deadlines": {key.removesuffix("_s"): _number(item) for key, item in vars(recipe.deadlines).items()},
         "time_limit": format_time_limit(recipe.time_limit_s),
+        "lint": recipe.lint,
     }
     data: dict[str, Any] = _said(parts)
     return data

@@ -203,3 +203,25 @@ def test_schemas_are_printed_whole(recipe: Any, name: str) -> None:
     schema = json.loads(done.stdout)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert done.returncode == 0
+
+
+def test_strict_refuses_for_a_warning_and_an_answer_lets_pass(recipe, tmp_path):
+    text = changed(("max-num-seqs: 16", "max-num-seqs: 2"))
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    done = recipe("validate", "r.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "r.yaml: ok (good, 2 nodes, 12 GPUs)\n")
+    assert done.stderr.splitlines()[0] == (
+        "r.yaml:12:59: warning: roles.decode.args.max-num-seqs: 2 is below the 4 requests that each rank of decode has "
+        "at concurrency 8 [max-num-seqs-below-load]"
+    )
+    strict = recipe("validate", "r.yaml", "--strict", cwd=tmp_path)
+    assert (strict.returncode, strict.stdout, strict.stderr) == (1, "", done.stderr)
+    (verdict,) = [
+        json.loads(line)
+        for line in recipe("validate", "r.yaml", "--strict", "--json", cwd=tmp_path).stdout.splitlines()
+    ]
+    assert (verdict["ok"], verdict["problems"][0]["rule"]) == (False, "max-num-seqs-below-load")
+    answered = text.replace("lint: {", "lint: {max-num-seqs-below-load: it is the queue that is measured, ")
+    (tmp_path / "r.yaml").write_text(answered, encoding="utf-8")
+    done = recipe("validate", "r.yaml", "--strict", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

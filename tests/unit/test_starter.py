@@ -48,7 +48,9 @@ def test_whatever_is_answered_gives_files_that_load_and_plan(
     if engine == "vllm":
         said["runtime"] = runtime
     recipe, profile = files(tmp_path, presumed(said, SITE))
-    assert (recipe.warnings, profile.warnings) == ((), ())
+    # A model of the hub has no revision until somebody chooses one; a first try may leave GPUs of a node idle.
+    assert {item.rule for item in recipe.warnings} <= {"model-without-revision", "gpus-idle"}
+    assert profile.warnings == ()
     plan = build_plan(recipe.recipe, profile.cluster)
     assert plan.engine == engine
     assert profile.cluster.slurm.partition == said.get("partition")

@@ -28,8 +28,11 @@ from recipe_toolkit.cli import completing
 @click.option(
     "-s", "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set a field, e.g. roles.serve.instances=2."
 )
+@click.option("--strict", is_flag=True, help="Refuse a file for a warning too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file, on stdout.")
-def validate_command(files: tuple[Path, ...], cluster: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+def validate_command(
+    files: tuple[Path, ...], cluster: str | None, sets: tuple[str, ...], strict: bool, as_json: bool
+) -> int:
     """Check recipes and cluster profiles: every error of every FILE, each with line and column.
 
     A folder stands for the recipes and profiles below it. Exit code 1 if any file is refused.
@@ -41,9 +44,10 @@ def validate_command(files: tuple[Path, ...], cluster: str | None, sets: tuple[s
     refused = count = 0
     for file in files:
         for verdict in verdicts(file, loaded, sets):
+            said = verdict.strictly() if strict else verdict
             count += 1
-            refused += verdict.facts is None
-            show(verdict, as_json)
+            refused += said.facts is None
+            show(said, as_json)
     if count > 1 and refused and not as_json:
         click.echo(f"{refused} of {count} files refused", err=True)
     return 1 if refused else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -31,6 +31,11 @@ class Verdict:
     kind: str
     facts: dict[str, object] | None
     problems: Sequence[Problem]
+
+    def strictly(self) -> Verdict:
+        """The verdict where a warning refuses the file."""
+        warned = any(problem.severity == "warning" for problem in self.problems)
+        return replace(self, facts=None) if warned else self
 
     def line(self) -> str:
         """The line of a good file."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe_toolkit.faults import Fault, FieldPath, overlaps
-from recipe_toolkit.feasibility import benchmarks, flags, layout, serving, variables
+from recipe_toolkit.feasibility import benchmarks, flags, layout, lint, serving, variables
 from recipe_toolkit.recipe import Recipe
 
 __all__ = ["check_recipe"]
@@ -22,7 +22,13 @@ def check_recipe(recipe: Recipe, untrusted: Sequence[FieldPath] = ()) -> list[Fa
     ``untrusted``: fields that other checks have refused, and that the recipe holds stand-ins for;
     checks that read them are left out.
     """
-    return list(_faults(recipe, untrusted))
+    faults = list(_faults(recipe, untrusted))
+    if not any(path[:1] == ("lint",) for path in untrusted):
+        faults += lint.check_answers(recipe)
+    # Rules read everything: they are for a recipe that is otherwise right.
+    if not untrusted and not any(fault.refuses for fault in faults):
+        faults += lint.lint(recipe)
+    return faults
 
 
 @dataclass(frozen=True)

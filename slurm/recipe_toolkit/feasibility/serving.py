@@ -147,6 +147,15 @@ def effective_args(recipe: Recipe, role: Role) -> dict[str, Any]:
     return {canonical(key): value for args in (recipe.engine.args, role.args) for key, value in args.items()}
 
 
+def where_set(recipe: Recipe, role: Role, flag: str, *inner: str) -> FieldPath:
+    """Where a role's flag is said, or the key ``inner`` of its document: in its own args, or the engine's."""
+    for at, args in ((("roles", role.name, "args"), role.args), (("engine", "args"), recipe.engine.args)):
+        key = _spelling(args, flag)
+        if key is not None:
+            return (*at, key, *inner)
+    return ("roles", role.name)
+
+
 def _spelling(args: Mapping[str, Any], flag: str) -> str | None:
     return next((key for key in args if canonical(key) == flag), None)
 

@@ -12,6 +12,7 @@ from recipe_toolkit.vllm_args.lists import ArgList
 from recipe_toolkit.vllm_args.problem import ArgProblem, among, nearest_of, shown
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_TRUTH = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"])
 _WORDS = {
     "int": "an integer",
     "float": "a number",
@@ -152,6 +153,16 @@ def _wrong_type(kinds: list[Any], value: Any, at: FieldPath, known: ArgList) -> 
             word = _WORDS[kind if isinstance(kind, str) else next(iter(kind))]
         if word not in words and word != "null":
             words.append(word)
-    quoted = isinstance(value, str) and _NUMBER.fullmatch(value) and {"int", "float"} & {str(kind) for kind in kinds}
-    hint = "without quotes" if quoted or (value in ("true", "false") and "bool" in kinds) else None
-    return ArgProblem(at, f"needs {' or '.join(words)}, and is {shown(value)}", hint)
+    read = any(isinstance(kind, str) and _is_read_as(kind, value) for kind in kinds)
+    hint = "without quotes" if read and isinstance(value, str) else None
+    message = f"needs {' or '.join(words)}, and is {shown(value)}"
+    return ArgProblem(at, message, hint, "warning" if read else "error")
+
+
+def _is_read_as(kind: str, value: Any) -> bool:
+    """Whether pydantic makes the type of the value all the same."""
+    if kind in ("int", "float") and isinstance(value, str):
+        return _NUMBER.fullmatch(value) is not None and (kind == "float" or "." not in value)
+    if kind == "bool":
+        return (value in (0, 1)) if isinstance(value, int) else isinstance(value, str) and value.lower() in _TRUTH
+    return kind == "int" and isinstance(value, float) and value.is_integer()
