@@ -238,9 +238,7 @@ def test_what_is_not_as_it_was_is_named(run: RunDir, tmp_path: Path) -> None:
 def test_an_archive_that_was_cut_is_an_error(run: RunDir, tmp_path: Path, kept: int) -> None:
     path = gather(run, tmp_path / "copy.tar.gz").path
     path.write_bytes(path.read_bytes()[:kept])
-    said = refusal(lambda: verify_copy(path))
-    # The last byte is of gzip's own checksum, after all that is read.
-    assert (said is None) == (kept == -1)
+    assert str(path) in (refusal(lambda: verify_copy(path)) or "")
 
 
 def test_bytes_that_fell_over_are_seen(run: RunDir, tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ def verify_copy(path: Path) -> Verified:
                 text = file.read(_MOST_BYTES)
             else:
                 found.append(_hashed(name, file))
+        # To the very end, where the compression has a checksum of all that was before: of headers and times too.
+        while tar.fileobj is not None and tar.fileobj.read(_CHUNK):
+            pass
     if text is None:
         raise RecipeError(f"{path}: holds no {_MANIFEST}, which is written last", hint="it was cut, or is no run")
     try:
