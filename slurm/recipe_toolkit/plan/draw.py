@@ -21,7 +21,7 @@ def draw(plan: Plan) -> str:
 
 
 def _head(plan: Plan) -> str:
-    roles = ", ".join(_role(plan, role) for role in plan.gpus.by_role)
+    roles = ", ".join(_role(plan, role) for role in dict.fromkeys(item.role for item in plan.instances))
     lines = [
         f"{plan.name}: {roles}",
         *([notice(plan)] if plan.rehearsal else []),
