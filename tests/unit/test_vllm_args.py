@@ -146,6 +146,7 @@ def test_what_is_right_is_let_through():
         ("0.26.1rc1.dev1177+ga9a17e709", "0.26.0", "0.27.1", False, "warning", "was built between 0.26.0 and 0.27.1"),
         ("0.27.0rc2", "0.26.0", "0.27.1", False, "warning", "was built between 0.26.0 and 0.27.1"),
         ("nightly", "0.33.0", None, False, "warning", "names no release, so it is taken for the newest: flags are"),
+        ("0.1.dev17492+g454b47db8", "0.33.0", None, False, "warning", "names no release, so it is taken for"),
         ("99.1.0", "0.33.0", None, False, "warning", "is newer than every list: flags are checked against 0.33.0"),
         ("0.33.1.dev3", "0.33.0", None, False, "warning", "is newer than every list"),
         ("0.1.0", "0.20.2", None, False, "warning", "is older than every list: flags are checked against 0.20.2"),

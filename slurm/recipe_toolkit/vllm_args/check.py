@@ -34,7 +34,7 @@ def unknown_version(version: str) -> ArgProblem | None:
     found = match(version)
     if not found.reason:
         return None
-    hint = None if found.severity == "note" else f"lists: {', '.join(versions())}"
+    hint = None if found.severity == "note" else f"there are lists from {versions()[0]} to {versions()[-1]}"
     return ArgProblem((), f"{found.reason}: {_lists(found)}", hint, found.severity)
 
 

@@ -73,7 +73,8 @@ def match(version: str) -> Match:
     if version in known:
         return Match(version, sure=True)
     found = _VERSION.fullmatch(version)
-    if found is None:
+    # setuptools_scm says 0.1.dev of a clone without tags, whatever it holds.
+    if found is None or version.startswith("0.1.dev"):
         return Match(known[-1], reason=f"{version} names no release, so it is taken for the newest")
     order = _order(version)
     same = next((item for item in known if _order(item)[:2] == order[:2]), None)
