@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from recipe_toolkit.document import Document, parse_yaml, read_document
 from recipe_toolkit.errors import InputError
@@ -345,3 +346,67 @@ def test_a_secret_anywhere_in_what_is_lost_is_not_repeated(tmp_path: Path, secti
     assert "zz_section" in shown
     assert "hf_0123" not in shown
     assert "swordfish" not in shown
+
+
+_ROLES = {"prefill": "prefill", "decode": "decode", "agg": "aggregated"}
+
+
+def folded(part: dict[str, Any]) -> dict[str, Any]:
+    """A recipe of srt-slurm's first layout in its second, as ``srtctl migrate`` spells it."""
+    part = copy.deepcopy(part)
+    resources, backend = part.get("resources", {}), part.pop("backend", {})
+    flags = backend.pop("vllm_config", {})
+    for short, long in _ROLES.items():
+        places = {
+            "nodes": (resources, f"{short}_nodes"),
+            "workers": (resources, f"{short}_workers"),
+            "gpus": (resources, f"gpus_per_{short}"),
+            "env": (backend, f"{long}_environment"),
+            "args": (flags, long),
+        }
+        block = {new: place.pop(old) for new, (place, old) in places.items() if old in place}
+        if block:
+            part.setdefault("roles", {})[short] = block
+    return {**part, "engine": backend} if backend else part
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD if name.startswith("srt1-")])
+def test_both_layouts_of_srt_slurm_make_the_same_recipe(name: str) -> None:
+    data = parse_yaml(FILES[name].read_text(encoding="utf-8"), name).data
+    parts = {key: folded(value) if isinstance(value, dict) else value for key, value in data.items()}
+    text = yaml.safe_dump({"schema": 2, **(parts if "base" in data else folded(data))}, sort_keys=False)
+    first, second = imported(name), import_file(Path(f"{name}.yaml"), None, parse_yaml(text, f"{name}.yaml"))
+    assert second.format == "srt-slurm, schema 2"
+    assert "vllm_config" not in text
+    assert [recipe.loaded.data for recipe in second.recipes] == [recipe.loaded.data for recipe in first.recipes]
+    lost = [sorted(note.message for note in one.notes if note.kind == "lost") for one in (first, second)]
+    assert lost[0] == lost[1]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "engine: vllm\n",
+        "engine: {type: vllm}\n",
+        "backend: {type: vllm}\n",
+        "engine: vllm\nbackend: {set_cuda_visible_devices: true}\n",
+        "",
+    ],
+)
+def test_the_engine_is_found_wherever_schema_2_takes_it(tmp_path: Path, engine: str) -> None:
+    text = "schema: 2\nname: r\nmodel: {path: m, container: 'vllm/vllm-openai:v0.32.0'}\n"
+    text += "resources: {gpus_per_node: 8}\nfrontend: {enable_multiple_frontends: false}\n"
+    own = "" if engine else "engine: vllm, "
+    text += f"{engine}roles:\n  agg: {{{own}nodes: 1, workers: 1, gpus: 2, args: {{tensor-parallel-size: 2}}}}\n"
+    path = tmp_path / "r.yaml"
+    path.write_text(f"{text}benchmark: {{type: sa-bench, isl: 128, osl: 128, concurrencies: '4'}}\n", encoding="utf-8")
+    one = import_file(path)
+    assert one.lossless
+    assert one.recipes[0].data["roles"]["serve"]["parallel"] == {"tp": 2}
+
+
+def test_schema_2_takes_the_first_layout_too() -> None:
+    text = f"schema: 2\n{FILES['srt1-lossless'].read_text(encoding='utf-8')}"
+    one = import_file(Path("srt1-lossless.yaml"), None, parse_yaml(text, "srt1-lossless.yaml"))
+    assert one.lossless
+    assert one.recipes[0].loaded.data == imported("srt1-lossless").recipes[0].loaded.data

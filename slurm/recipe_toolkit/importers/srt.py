@@ -211,7 +211,7 @@ def _role(role: RoleShape, shape: Shape, flags: Flags, found: Import) -> None:
     ):
         found.draft.set((*at, "instances_per_node"), 1, shape.spread)
     read_env(role.env, (*at, "env"), found.draft, found.profile)
-    if shape.version == 2:
+    if shape.layout == 2:
         _second_only(role.args.source.root.at(*role.args.path[:-1]), found)
 
 

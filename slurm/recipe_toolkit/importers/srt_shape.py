@@ -2,7 +2,7 @@
 
 The first has the engine under ``backend`` and the sizes of the roles under ``resources``; the second
 (``schema: 2``) has ``engine`` and a block for each of the ``roles``. Facts: srt-slurm's own
-``docs/legacy-v1.md``, ``docs/schema-reference.md`` and ``backends/vllm.py``.
+``docs/legacy-v1.md``, ``docs/schema-reference.md``, ``core/roles.py`` and ``backends/vllm.py``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ class RoleShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """``engine``: options of the engine as a whole. ``kind``: where its type stands. ``spread``: a worker a node."""
+    """``engine``: options of the engine as a whole. ``kind``: where its type stands. ``spread``: a worker a node.
 
-    version: int
+    ``layout``: 2 where each role has a block, else 1.
+    """
+
+    layout: int
     engine: Cursor
     kind: Cursor
     spread: Cursor
@@ -45,20 +48,36 @@ class Shape:
 
 
 def find_shape(root: Cursor) -> Shape:
-    """The shape of a document of either format."""
+    """The shape of a document of either format; ``schema: 2`` takes the first's sections too."""
     for key in ("model", "resources", "benchmark", "frontend", "slurm"):
         root.at(key).items()
-    return _second(root) if root.at("schema").value == 2 or root.at("engine").given else _first(root)
+    engine, kind = _engine(root)
+    spread = root.at("resources", "spread_workers")
+    if root.at("roles").given:
+        return Shape(2, engine, kind, spread, _second(root.at("roles")))
+    return Shape(1, engine, kind, spread, _first(root.at("resources"), engine))
 
 
-def _first(root: Cursor) -> Shape:
-    backend, resources = root.at("backend"), root.at("resources")
-    for section in (backend, backend.at("vllm_config")):
-        section.items()
+def _engine(root: Cursor) -> tuple[Cursor, Cursor]:
+    """Where the options of the engine stand, and where its type does."""
+    engine, backend = root.at("engine"), root.at("backend")
+    named = engine.given and not isinstance(engine.value, dict)
+    options = engine if engine.given and not (named and backend.given) else backend
+    if not (named and options is engine):
+        options.items()
+    kind = engine if named else engine.at("type") if engine.at("type").given else backend.at("type")
+    if not kind.given:
+        blocks = (item.at("engine") for _, item in root.at("roles").items() if item.at("engine").given)
+        kind = next((item.at("type") if isinstance(item.value, dict) else item for item in blocks), kind)
+    return options, kind
+
+
+def _first(resources: Cursor, backend: Cursor) -> list[RoleShape]:
+    backend.at("vllm_config").items()
     apart = any(resources.at(f"{role}_{what}").given for role in ("prefill", "decode") for what in ("nodes", "workers"))
     if not apart and not resources.at("agg_nodes").given and not resources.at("agg_workers").given:
         apart = backend.at("vllm_config", "decode").given and not backend.at("vllm_config", "aggregated").given
-    roles = [
+    return [
         RoleShape(
             name,
             resources.at(f"{short}_nodes"),
@@ -70,20 +89,9 @@ def _first(root: Cursor) -> Shape:
         for name, (short, long) in _V1_ROLES.items()
         if apart == (name != "serve")
     ]
-    return Shape(1, backend, backend.at("type"), resources.at("spread_workers"), roles)
 
 
-def _second(root: Cursor) -> Shape:
-    engine, blocks = root.at("engine"), root.at("roles")
-    blocks.items()
-    mapping = isinstance(engine.value, dict)
-    if mapping:
-        engine.items()
-    kind = engine.at("type") if mapping else engine
-    if not engine.given:
-        kind = next((item.at("engine") for _, item in blocks.items() if item.at("engine").given), engine)
-        if isinstance(kind.value, dict):
-            kind = kind.at("type")
+def _second(blocks: Cursor) -> list[RoleShape]:
     apart = blocks.at("prefill").given or blocks.at("decode").given
     roles = []
     for name in ("prefill", "decode") if apart else ("serve",):
@@ -91,9 +99,7 @@ def _second(root: Cursor) -> Shape:
         block.items()
         parts = (block.at(key) for key in ("nodes", "workers", "gpus", "args", "env"))
         roles.append(RoleShape(name, *parts))
-    return Shape(
-        2, engine if mapping else root.at("engine", "type"), kind, root.at("resources", "spread_workers"), roles
-    )
+    return roles
 
 
 _ENGINES = {
