@@ -14,6 +14,7 @@ VERBS = {
     "validate": ("validate", "Check recipes; every error of every file at once."),
     "import": ("importing", "Turn recipes of other tools into recipes; says what is lost."),
     "plan": ("plan", "Show what would run where, offline."),
+    "capacity": ("capacity", "Show what fits into the GPUs: weights, KV cache, requests."),
     "diff": ("diff", "Show what differs between recipes or runs, field by field."),
     "submit": ("submit", "Write the run folder and submit the job."),
     "list": ("list", "List the runs of a profile."),
@@ -31,7 +32,7 @@ VERBS = {
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
 SECTIONS = {
-    "Write and check": ("new", "import", "validate", "plan", "diff", "schema", "completion"),
+    "Write and check": ("new", "import", "validate", "plan", "capacity", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
     "Results": ("collect", "report", "compare"),
 }

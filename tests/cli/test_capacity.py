@@ -1,0 +1,122 @@
+"""``recipe capacity`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from plankit import ROOT
+
+QWEN = ROOT / "recipes" / "qwen3.8-2.4t"
+GLM = ROOT / "recipes" / "glm-5.2"
+TINY = ROOT / "recipes" / "tiny"
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "dtype": "bfloat16",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "vocab_size": 512,
+    "max_position_embeddings": 4096,
+}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model's folder: a config.json, and a safetensors file of a header alone."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "a": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 900_000]},
+            "b": {"dtype": "BF16", "shape": [2], "data_offsets": [900_000, 918_784]},
+        }
+    ).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    return folder
+
+
+def test_every_line_of_the_arithmetic(recipe):
+    done = recipe("capacity", QWEN / "gb300-8k1k-c1024.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    decode = done.stdout[done.stdout.index("\ndecode: 1 x TP4 DP4 EP on 16 x GB300") :]
+    for part in (
+        "experts                 77.63 GiB  = 1,242.00 GiB / 16, NVFP4",
+        "recurrent state, a layer                         1 MiB  = 128 heads / TP 4 x 128 x 128 x 2 B",
+        "3 x (1 + 3 drafts) + ceil(9,216 / 2,176) = 17 blocks x 25.5 MiB",
+        "276.62 GiB x gpu-memory-utilization 0.92",
+        "8k1k: 1,024 in flight are 256 a rank of",
+        "NIXL: blocks of 2,176 tokens on both sides",
+    ):
+        assert part in decode
+    answers = recipe("capacity", QWEN / "gb300-8k1k-c1024.yaml", "--answers").stdout
+    assert "recurrent state" not in answers
+    assert "requests at once" in answers
+
+
+def test_json_has_ranges_and_the_ledger(recipe):
+    done = recipe("capacity", GLM / "spark-tp4.yaml", "--json")
+    assert done.returncode == 0
+    (role,) = json.loads(done.stdout)["roles"]
+    assert role["kv_block_tokens"] == 64
+    assert role["gpu"]["name"] == "GB10"
+    low, high = role["kv_tokens"]
+    assert low <= 323_712 <= high
+    assert [chapter["chapter"] for chapter in role["ledger"]] == ["weights of a GPU", "KV cache", "memory of a GPU"]
+    weights = role["ledger"][0]["lines"]
+    assert sum(line["value"] for line in weights[:-1]) == pytest.approx(role["weights_bytes"])
+
+
+def test_what_cannot_load_is_an_exit_code(recipe):
+    sets = ["-s", "roles.decode.parallel={tp: 1, dp: 8, ep: true}"]
+    done = recipe("capacity", QWEN / "gb300-8k1k-c1-4.yaml", "--answers", *sets)
+    assert done.returncode == 1
+    assert "NO       it cannot load: weights and what else is needed exceed what vLLM takes" in done.stdout
+
+
+def test_layouts_side_by_side(recipe):
+    done = recipe("capacity", QWEN / "gb300-8k1k-c1024.yaml", "--topologies", 8)
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines() if "EP" in line]
+    assert [row[:2] for row in rows[:3]] == [["TP8", "EP"], ["TP4", "DP2"], ["TP2", "DP4"]]
+    assert "does not fit" in done.stdout
+    data = json.loads(recipe("capacity", QWEN / "gb300-8k1k-c1024.yaml", "--topologies", 8, "--json").stdout)
+    assert {row["layout"] for row in data["roles"]["decode"]} == {"TP8 EP", "TP4 DP2 EP", "TP2 DP4 EP", "DP8 EP"}
+
+
+def test_model_from_a_folder(recipe, model):
+    done = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
+    assert done.returncode == 0, done.stderr
+    assert "KV cache of a rank: 2,048 blocks, 65,536 tokens" in done.stdout
+    assert "the checkpoint has 918,784 B of tensors, the arithmetic 918,784 B (+0.00%)" in done.stdout
+    (model / "model.safetensors").write_bytes(b"short")
+    broken = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
+    assert broken.returncode == 1
+    assert "model.safetensors: no safetensors file" in broken.stderr
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 9_000_000}}))
+    other = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
+    assert "config.json does not tell of all" in other.stdout
+
+
+def test_what_is_not_known_is_said(recipe, model):
+    done = recipe("capacity", TINY / "cpu-agg.yaml")
+    assert done.returncode == 1
+    assert "nothing is known of the model tiny" in done.stderr
+    done = recipe("capacity", TINY / "gpu-agg.yaml")
+    assert "the memory of the GPU any is not known" in done.stderr
+    assert recipe("capacity", TINY / "gpu-agg.yaml", "--gpu-memory", 79).returncode == 0
+    (model / "config.json").write_text(json.dumps({**LLAMA, "architectures": ["LlamaFooForCausalLM"]}))
+    done = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
+    assert done.stderr.startswith("Error: attention of LlamaFooForCausalLM is not known")
+    (model / "config.json").write_text("[")
+    done = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model, "--json")
+    assert done.returncode == 1
+    assert "config.json" in json.loads(done.stdout)["error"]["message"]
+    assert "the simulated engine" in recipe("capacity", TINY / "sim-2p1d.yaml").stderr

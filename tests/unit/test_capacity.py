@@ -1,0 +1,263 @@
+"""The arithmetic of capacity against published figures, logs of real workers, and by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recipe_toolkit.capacity.architecture import Architecture
+from recipe_toolkit.capacity.assess import Capacity, assess
+from recipe_toolkit.capacity.config_json import READERS, read_config
+from recipe_toolkit.capacity.gpus import gpu_of
+from recipe_toolkit.capacity.handshake import check_handshake
+from recipe_toolkit.capacity.kv_layers import KvFlags, align, state_bytes, token_bytes
+from recipe_toolkit.capacity.kv_pool import build_pool
+from recipe_toolkit.capacity.ledger import GIB, KIB, MIB
+from recipe_toolkit.capacity.refusal import UnknownModel
+from recipe_toolkit.capacity.weights import Spread, stage_layers, weigh
+from recipe_toolkit.model_files import _shipped, find_model
+from recipe_toolkit.recipe_loader import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+QWEN = "hf:Inferact/Qwen3.8-2.4T-A95B-NVFP4"
+
+
+def shipped(name: str) -> Architecture:
+    found = _shipped(name)
+    assert found is not None
+    return read_config(found.card.config)
+
+
+def qwen_flags(tp: int, drafts: int, **more) -> KvFlags:
+    """As the published recipes serve Qwen3.8: KV in FP8, states in 16 bits."""
+    return KvFlags(tp=tp, drafts=drafts, mtp=drafts > 0, cache_dtype="fp8", ssm_dtype="bfloat16", **more)
+
+
+def role(recipe: str, name: str, *sets: str) -> Capacity:
+    loaded = load_recipe(RECIPES / recipe, sets).recipe
+    found = find_model(loaded, None)
+    assert found is not None
+    (chosen,) = (item for item in loaded.roles if item.name == name)
+    return assess(loaded, chosen, found.card, gpu_of(loaded.resources.gpu))
+
+
+def test_weights_are_the_checkpoints_to_the_byte():
+    whole = weigh(shipped(QWEN), Spread(), mtp=True)
+    assert whole.whole == 1_447_265_951_488  # total_size of its index
+    by_term = {line.term: line.value / GIB for line in whole.lines}
+    assert round(by_term["experts"]) == 1242
+    assert round(by_term["MTP experts"], 2) == 13.5
+    rest = sum(value for term, value in by_term.items() if term != "experts" and not term.startswith("MTP"))
+    assert round(rest, 1) == 91.2
+    # nvidia/GLM-5.2-NVFP4 is published as 464.8 GB, QuantTrio's mix as 405,459,090,304 bytes: its router has 32 bits.
+    assert round(weigh(shipped("glm-5.2-nvfp4"), Spread(), mtp=True).whole / 1e9, 1) == 464.8
+    mix = weigh(shipped("glm-5.2-int4-int8mix"), Spread(), mtp=True).whole
+    assert mix + 76 * 256 * 6144 * 2 == pytest.approx(405_459_090_304, rel=2e-6)
+    assert weigh(shipped("llama-3.1-8b"), Spread(), mtp=False).whole == 16_060_522_496
+
+
+# Layout, drafts, GiB a GPU as published; those divide the router by TP, which vLLM keeps whole on each rank.
+@pytest.mark.parametrize(
+    ("spread", "mtp", "published"),
+    [
+        (Spread(8), False, 166.7),
+        (Spread(8), True, 168.5),
+        (Spread(4, 1, 2), True, 180.0),
+        (Spread(2, 1, 4), True, 203.1),
+        (Spread(4, 1, 4), False, 100.4),
+        (Spread(4, 1, 4), True, 101.6),
+        (Spread(1, 1, 16), False, 168.83),
+        (Spread(1, 1, 8), False, 246.4),
+    ],
+    ids=lambda item: str(item),
+)
+def test_weights_of_a_gpu(spread, mtp, published):
+    found = weigh(shipped(QWEN), spread, mtp=mtp)
+    router = next(line.value for line in found.lines if line.term == "router")
+    replicated = router * (1 - 1 / spread.tp)
+    kv_heads = 23 * 2 * 1024 * 8192 * 2 * (1 / 4 - 1 / 8 if spread.tp == 8 else 0)
+    assert (found.local - replicated - kv_heads) / GIB == pytest.approx(published, abs=0.09)
+
+
+def test_a_worker_of_ep16_logged_what_is_counted():
+    assert weigh(shipped(QWEN), Spread(1, 1, 16), mtp=False).local / GIB == pytest.approx(168.89, abs=0.04)
+
+
+def test_state_and_token_of_the_hybrid():
+    model = shipped(QWEN)
+    state = model.layers[0].mixer
+    assert state_bytes(state, qwen_flags(1, 0), model) == (120 * KIB, 4 * MIB)
+    assert state_bytes(state, qwen_flags(1, 3), model) == (240 * KIB, 4 * MIB)
+    assert state_bytes(state, KvFlags(), model) == (120 * KIB, 8 * MIB)  # config.json's float32
+    assert token_bytes(model.layers[3].mixer, qwen_flags(1, 0), model) == 2 * KIB
+
+
+@pytest.mark.parametrize(
+    ("tp", "drafts", "block"),
+    [(1, 0, 2112), (2, 0, 2112), (4, 0, 2112), (8, 0, 1056), (1, 3, 2176), (2, 3, 2176), (4, 3, 2176), (8, 3, 1088)],
+)
+def test_blocks_of_the_hybrid(tp, drafts, block):
+    found = align(shipped(QWEN), qwen_flags(tp, drafts))
+    assert found.block == block
+    if (tp, drafts) == (1, 0):
+        assert found.page == 4.125 * MIB
+        assert (found.page - found.state) / found.state == pytest.approx(0.0019, abs=5e-5)  # "0.19%" of vLLM's log
+
+
+# TP, drafts, --block-size, MiB of a request of 9,216 tokens.
+@pytest.mark.parametrize(
+    ("tp", "drafts", "forced", "request_mib"),
+    [
+        (8, 0, None, 142.3),
+        (8, 3, None, 267.8),
+        (8, 3, 2176, 433.5),
+        (4, 3, None, 433.5),
+        (2, 3, None, 867.0),
+        (4, 0, None, 189.8),
+        (1, 0, None, 759.0),
+    ],
+)
+def test_requests_of_the_hybrid(tp, drafts, forced, request_mib):
+    pool = build_pool(shipped(QWEN), qwen_flags(tp, drafts, block_size=forced))
+    assert pool.request_bytes(9216) / MIB == pytest.approx(request_mib, abs=0.051)
+    assert len(pool.groups) == 4
+    assert pool.padding == (3 if drafts else 0)
+
+
+def test_more_blocks_for_a_longer_request():
+    pool = build_pool(shipped(QWEN), qwen_flags(8, 0))
+    assert pool.request_blocks(9240) == 12
+    assert [group.blocks(9240, pool.flags) for group in pool.groups].count(1) == 3
+    aligned = build_pool(shipped(QWEN), qwen_flags(8, 0, align=True))
+    assert aligned.request_blocks(9240) == 15  # with prefix caching a state keeps another
+
+
+# GiB of weights as published, so that the rest of the published table follows from it.
+@pytest.mark.parametrize(
+    ("tp", "dp", "drafts", "weights", "requests"),
+    [
+        (8, 1, 0, 166.66, (349, 526)),
+        (8, 1, 3, 168.49, (179, 272)),
+        (4, 2, 3, 180.02, (83, 141)),
+        (2, 4, 3, 203.09, (14, 43)),
+        (4, 4, 0, 100.42, (619, 752)),
+        (4, 4, 3, 101.55, (268, 326)),
+        (1, 16, 0, 168.83, (62, 95)),
+    ],
+)
+def test_published_requests_follow_from_the_published_weights(tp, dp, drafts, weights, requests):
+    pool = build_pool(shipped(QWEN), qwen_flags(tp, drafts))
+    ends = (0.92 * 276.62 - weights - 2.4 - 3.7 - graphs for graphs in (33.06, 8.57))
+    found = [int(end * GIB // pool.request_bytes(9216)) for end in ends]
+    assert found == pytest.approx(requests, abs=1)
+
+
+def test_points_of_the_frontier_fit_as_published():
+    c1024 = role("qwen3.8-2.4t/gb300-8k1k-c1024.yaml", "decode")
+    assert c1024.fits[0].length == 9216
+    assert 256 * c1024.pool.request_bytes(9216) / GIB == pytest.approx(108.4, abs=0.05)
+    assert c1024.fits[0].low >= 256  # the last point with MTP that surely fits
+    c2560 = role("qwen3.8-2.4t/gb300-8k1k-c2560.yaml", "decode")
+    assert 640 * c2560.pool.request_bytes(9216) / GIB == pytest.approx(118.6, abs=0.05)
+    assert c2560.fits[0].low < 640 <= c2560.fits[0].high
+    drafted = role(
+        "qwen3.8-2.4t/gb300-8k1k-c2560.yaml",
+        "decode",
+        "engine.args.speculative-config={method: mtp, num_speculative_tokens: 3}",
+    )
+    assert 640 * drafted.pool.request_bytes(9216) / GIB == pytest.approx(270.9, abs=0.06)
+    assert drafted.fits[0].high < 640
+    assert any(check.verdict == "bad" and "2,560 in flight" in check.text for check in drafted.checks)
+
+
+@pytest.mark.parametrize("name", ["c1-4", "c8-16", "c32-64", "c128", "c256", "c512", "c1024", "c2560"])
+def test_every_published_point_loads_and_shakes_hands(name):
+    file = f"qwen3.8-2.4t/gb300-8k1k-{name}.yaml"
+    prefill, decode = role(file, "prefill"), role(file, "decode")
+    assert (prefill.loads, decode.loads) == ("yes", "yes")
+    (check,) = check_handshake(load_recipe(RECIPES / file).recipe, prefill, decode)
+    assert check.verdict == "ok"
+    assert not [item for item in decode.checks if item.verdict == "bad"]
+
+
+def test_one_instance_of_dep8_does_not_fit():
+    sets = ("roles.serve.parallel.tp=1", "roles.serve.parallel.dp=8", "engine.args.speculative-config=null")
+    found = role("qwen3.8-2.4t/gb300-prefill-tp2dp4.yaml", "serve", *sets)
+    assert found.loads == "no"
+    assert max(found.budget.high) < 0
+
+
+def test_handshake_goes_by_the_version():
+    file = RECIPES / "qwen3.8-2.4t/gb300-8k1k-c8-16.yaml"
+    for version, verdict in (("0.26.0", "bad"), ("0.29.0", "doubtful"), ("0.32.0", "ok")):
+        sets = ["engine.args.block-size=null", f"engine.version={version}"]
+        name = "qwen3.8-2.4t/gb300-8k1k-c8-16.yaml"
+        prefill, decode = role(name, "prefill", *sets), role(name, "decode", *sets)
+        (check,) = check_handshake(load_recipe(file, sets).recipe, decode, prefill)
+        assert "1,088" in check.text
+        assert check.verdict == verdict
+    prefill = role("qwen3.8-2.4t/gb300-8k1k-c128.yaml", "prefill", "engine.args.speculative-config=null")
+    decode = role("qwen3.8-2.4t/gb300-8k1k-c128.yaml", "decode")
+    (check,) = check_handshake(load_recipe(file).recipe, prefill, decode)
+    assert check.verdict == "bad"
+    assert "must be the same" in check.text
+
+
+def test_llama_on_an_h200_is_what_its_log_says():
+    # vLLM 0.22 on an H200: Llama 8B with a vocabulary of 512, 13.06 GiB of weights and 113.78 GiB for KV.
+    found = _shipped("llama-3.1-8b")
+    model = read_config({**found.card.config, "vocab_size": 512})
+    assert weigh(model, Spread(), mtp=False).local / GIB == pytest.approx(13.06, abs=0.06)
+    pool = build_pool(model, KvFlags())
+    assert pool.request_bytes(16) == 16 * 128 * KIB
+    assert pool.blocks((113.78 * GIB,)) * 16 == pytest.approx(932_080, abs=100)
+
+
+def test_kv_tokens_of_four_sparks_are_linear_in_the_batch():
+    # 355,840, 323,712 and 259,968 tokens of KV at 2,048, 4,096 and 8,192 batched tokens: a straight line.
+    pool = role("glm-5.2/spark-tp4.yaml", "serve").pool
+    assert pool.block_bytes == (64 * (79 * 656 + 22 * 132),)
+    blocks = {batch: tokens / 128 for batch, tokens in ((2048, 355_840), (4096, 323_712), (8192, 259_968))}
+    assert all(number == int(number) for number in blocks.values())  # blocks of 64 tokens on each of two DCP ranks
+    slope = (blocks[2048] - blocks[8192]) / 6144
+    assert blocks[2048] - 2048 * slope == pytest.approx(blocks[4096], abs=2)
+    assert slope * pool.block_bytes[0] / 1e3 == pytest.approx(427, abs=1)  # KB of a batched token
+
+
+def test_stages_of_a_pipeline_are_vllms():
+    assert [len(stage_layers(10, 4, stage)) for stage in range(4)] == [2, 3, 3, 2]
+    assert [*stage_layers(10, 4, 1)] == [2, 3, 4]
+    weights = weigh(shipped("llama-3.1-8b"), Spread(pp=2), mtp=False)
+    assert sum(weights.stages) == weights.whole
+
+
+def test_what_is_not_known_is_refused_by_name():
+    with pytest.raises(UnknownModel, match="attention of LlamaFooForCausalLM is not known"):
+        read_config({"architectures": ["LlamaFooForCausalLM"]})
+    config = dict(_shipped("llama-3.1-8b").card.config)
+    with pytest.raises(UnknownModel, match="lacks intermediate_size"):
+        read_config({key: value for key, value in config.items() if key != "intermediate_size"})
+    with pytest.raises(UnknownModel, match="quantization squeezed is not known"):
+        read_config({**config, "quantization_config": {"quant_method": "squeezed"}})
+    with pytest.raises(UnknownModel, match="kv-cache-dtype nvfp4 is not known"):
+        build_pool(read_config(config), KvFlags(cache_dtype="nvfp4"))
+    with pytest.raises(UnknownModel, match="the memory of the GPU any is not known"):
+        gpu_of("any")
+    with pytest.raises(UnknownModel, match="names no architecture"):
+        read_config({})
+    for broken in ({"num_hidden_layers": "x"}, {"num_hidden_layers": None}, {"hidden_size": [1]}):
+        with pytest.raises(UnknownModel, match="a field of another kind"):
+            read_config({**config, **broken})
+
+
+def test_shipped_facts_have_a_source_and_are_found_by_their_names():
+    folder = Path(__file__).parents[2] / "slurm/recipe_toolkit/capacity/models"
+    names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
+    assert {file.stem for file in folder.glob("*.json")} == {*names, "names"}
+    for file in names:
+        data = json.loads((folder / f"{file}.json").read_text(encoding="utf-8"))
+        assert data["source"].startswith("https://")
+        assert data["config"]["architectures"][0] in READERS
+        assert _shipped(file) is not None
