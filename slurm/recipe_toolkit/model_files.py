@@ -6,13 +6,12 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from recipe_toolkit.capacity.assess import Card
+from recipe_toolkit.capacity.card import Card
 from recipe_toolkit.capacity.ledger import GIB
 from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.cluster import Cluster
@@ -22,8 +21,7 @@ _MOST_HEADER = 100 << 20  # safetensors' own limit
 _INDEX = "model.safetensors.index.json"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A model's card. ``checkpoint``: bytes of its tensors on disk, where they can be counted."""
 
     card: Card

@@ -7,10 +7,17 @@ import struct
 
 import pytest
 
-from plankit import ROOT
+from plankit import RECIPES, ROOT
+from recipe_toolkit.cluster_loader import load_cluster
+from recipe_toolkit.document import dump_yaml
+from recipe_toolkit.plan.build import build_plan
+from recipe_toolkit.recipe_loader import load_recipe
+from recipe_toolkit.rundir import write_json
+from submit_support import make_run
 
 QWEN = ROOT / "recipes" / "qwen3.8-2.4t"
 GLM = ROOT / "recipes" / "glm-5.2"
+PLAIN = RECIPES / "clusters" / "plain.yaml"
 TINY = ROOT / "recipes" / "tiny"
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -120,3 +127,60 @@ def test_what_is_not_known_is_said(recipe, model):
     assert done.returncode == 1
     assert "config.json" in json.loads(done.stdout)["error"]["message"]
     assert "the simulated engine" in recipe("capacity", TINY / "sim-2p1d.yaml").stderr
+
+
+def test_plan_and_validate_show_it_in_short_and_refuse_what_cannot_load(recipe):
+    file, site = QWEN / "gb300-8k1k-c1024.yaml", ROOT / "recipes" / "clusters" / "gb300-nvl72.yaml"
+    line = "decode: 102.11 GiB of weights a GPU, 113.2-137.7 GiB for KV: 267-325 requests of 9,216 tokens a rank"
+    assert "memory:\n    prefill: 203.49 GiB of weights a GPU" in recipe("plan", file, "-c", site).stdout
+    assert f"    {line}\n" in recipe("plan", file, "-c", site).stdout
+    done = recipe("validate", file)
+    assert done.returncode == 0
+    assert f"  {line}\n" in done.stdout
+    assert line in json.loads(recipe("validate", file, "--json").stdout)["memory"]
+    wrong = ["-s", "roles.decode.parallel={tp: 1, dp: 8, ep: true}"]
+    for verb in (["validate", file], ["plan", file, "-c", site]):
+        done = recipe(*verb, *wrong)
+        assert done.returncode == 1
+        assert "roles.decode.parallel: it cannot load: weights and what else is needed exceed" in done.stderr
+    # A rehearsal loads no weights.
+    assert recipe("plan", file, "-c", site, "--rehearse", *wrong).returncode == 0
+
+
+def test_prefill_and_decode_that_cannot_shake_hands_are_refused(recipe):
+    done = recipe("validate", QWEN / "gb300-8k1k-c8-16.yaml", "-s", "engine.args.block-size=null")
+    assert done.returncode == 1
+    said = "roles.decode: NIXL: blocks of 2,176 tokens on prefill, 1,088 on decode: vLLM 0.26.1rc1"
+    assert said in done.stderr
+    assert "block-size: 2176 in engine.args gives both the larger" in done.stderr
+
+
+def test_what_a_run_logged_takes_the_place_of_what_is_assumed(recipe, model):
+    (model / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 32, "hidden_size": 1024}))
+    file = recipe.folder / "r.yaml"
+    data = {"schema": 1, "name": "r", "extends": str(TINY / "gpu-agg.yaml"), "resources": {"gpu": "H200"}}
+    file.write_text(json.dumps({**data, "model": {"path": str(model)}}))
+    loaded, site = load_recipe(file), load_cluster(str(PLAIN))
+    run = make_run(recipe.folder / "runs", "2026-11-29T12-00-00-r-ab12", state="done")
+    run.recipe_lock.write_text(dump_yaml(loaded.data))
+    run.cluster_lock.write_text(dump_yaml(site.data))
+    write_json(run.plan, build_plan(loaded.recipe, site.cluster).to_json())
+    log = run.attempt(0).process_log(0, "serve-0")
+    log.parent.mkdir(parents=True)
+    asked = ["capacity", file, "--answers", "--calibrate", run.root]
+    silent = recipe(*asked)
+    assert silent.returncode == 1
+    assert "no log of serve says anything of memory" in silent.stderr
+    log.write_text("INFO Model loading took 0.07 GiB memory\nINFO Available KV cache memory: 90.26 GiB\n")
+    done = recipe(*asked)
+    assert done.returncode == 0, done.stderr
+    assert "left for KV" in done.stdout
+    assert done.stdout.splitlines()[-1].split()[-2:] == ["90.26", "GiB"]
+    assert "KV cache of a rank: 369,704 blocks" in done.stdout  # of 16 tokens x 512 B x 32 layers
+    (role,) = json.loads(recipe(*asked, "--json").stdout)["roles"]
+    assert role["kv_blocks"] == [369_704, 369_704]
+    assert [row["what"] for row in role["logged"]] == ["weights a GPU", "left for KV"]
+    recipe("report", run.root)
+    page = run.report.read_text(encoding="utf-8")
+    assert "Memory of a rank" in page
+    assert "90.26 GiB" in page

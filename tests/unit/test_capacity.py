@@ -15,6 +15,7 @@ from recipe_toolkit.capacity.handshake import check_handshake
 from recipe_toolkit.capacity.kv_layers import KvFlags, align, state_bytes, token_bytes
 from recipe_toolkit.capacity.kv_pool import build_pool
 from recipe_toolkit.capacity.ledger import GIB, KIB, MIB
+from recipe_toolkit.capacity.logs import calibrated, compared, merged, read_log
 from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.capacity.weights import Spread, stage_layers, weigh
 from recipe_toolkit.model_files import _shipped, find_model
@@ -261,3 +262,57 @@ def test_shipped_facts_have_a_source_and_are_found_by_their_names():
         assert data["source"].startswith("https://")
         assert data["config"]["architectures"][0] in READERS
         assert _shipped(file) is not None
+
+
+# As vLLM 0.22 logs on an H200 (Llama 8B's shape with a vocabulary of 512), its figures those of a real run.
+LOG_22 = """
+(EngineCore pid=7) INFO [gpu_model_runner.py:4900] Model loading took 13.06 GiB memory and 1.902 seconds
+(EngineCore pid=7) INFO [gpu_model_runner.py:5900] Estimated CUDA graph memory: 0.62 GiB total
+(EngineCore pid=7) INFO [gpu_worker.py:430] Available KV cache memory: 113.78 GiB
+(EngineCore pid=7) INFO [kv_cache_utils.py:1700] GPU KV cache size: 932,080 tokens
+(EngineCore pid=7) INFO [kv_cache_utils.py:1705] Maximum concurrency for 16,384 tokens per request: 56.89x
+(EngineCore pid=7) INFO [gpu_model_runner.py:6000] Graph capturing finished in 9 secs, took 0.63 GiB
+""".splitlines()
+LOG_32 = """
+Worker_TP0 INFO Setting attention block size to 1056 tokens to ensure that attention page size is >= mamba page size.
+Worker_TP0 INFO Model loading took 168.89 GiB memory and 300.1 seconds
+Worker_TP1 INFO Model loading took 168.91 GiB memory and 300.1 seconds
+Worker_TP0 INFO Available KV cache memory: 46.5 GiB
+GPU KV cache size: 394,649 tokens, Maximum concurrency for 10,240 tokens per request: 38.54x
+CUDA graph pool memory: 8.57 GiB (actual), 33.06 GiB (estimated), difference: 24.49 GiB (285.8%).
+Free memory on device cuda:0 (275.9/276.62 GiB) on startup. Desired GPU memory utilization is (0.92, 254.49 GiB).
+""".splitlines()
+
+
+def test_engines_logs_are_understood():
+    log = read_log(LOG_22)
+    assert (log.weights, log.kv, log.tokens) == (13.06 * GIB, 113.78 * GIB, 932_080)
+    assert (log.concurrency, log.length, log.estimate, log.graphs) == (56.89, 16_384, 0.62 * GIB, 0.63 * GIB)
+    log = read_log(LOG_32)
+    assert (log.block, log.weights, log.estimate, log.total) == (1056, 168.91 * GIB, 33.06 * GIB, 276.62 * GIB)
+    assert (log.tokens, log.concurrency) == (394_649, 38.54)
+    assert not read_log(["INFO nothing of 5 GiB", "INFO all tokens are well"])
+    rank = read_log(["Available KV cache memory: 40.0 GiB"])
+    assert merged([log, rank]).kv == 40 * GIB
+
+
+def test_a_log_takes_the_place_of_what_is_assumed():
+    loaded = load_recipe(RECIPES / "llama-8b-shape/h200-agg.yaml").recipe
+    card = _shipped("llama-3.1-8b").card
+    card = card._replace(config={**card.config, "vocab_size": 512})
+    before = assess(loaded, loaded.roles[0], card, gpu_of("H200"))
+    assert before.tokens[0] < 932_080 < before.tokens[1]
+    log = read_log(LOG_22)
+    after = assess(loaded, loaded.roles[0], card, gpu_of("H200"), calibrated(before, log, "run x"))
+    assert after.tokens == pytest.approx((932_080, 932_080), abs=100)  # the log's GiB have two places
+    rows = {what: (predicted, logged) for what, predicted, logged in compared(after, log)}
+    assert rows["requests of 16,384 tokens"] == ("56.89", "56.89")
+    assert rows["left for KV"] == ("113.78 GiB", "113.78 GiB")
+
+
+def test_a_hybrids_log_of_another_cache_agrees():
+    # bf16 KV, states in 32 bits by config.json's word or 16: 46.5 GiB held 38.54 requests of 10,240 tokens.
+    pool = build_pool(shipped(QWEN), KvFlags(ssm_dtype="bfloat16"))
+    assert pool.groups[-1].cache.block == 1056
+    blocks = pool.blocks((46.5 * GIB,))
+    assert blocks / pool.request_blocks(10_240) == pytest.approx(38.54, abs=0.06)

@@ -125,7 +125,9 @@ def _layout(recipe: Recipe, found: Capacity, parallel: Parallel) -> Layout:
 def _terms(found: Capacity, settings: Any) -> Any:
     """The measured terms as they are, the assumed ones for these settings."""
     assumed = {term.name: term for term in assumed_terms(found.model, settings)}
-    return tuple(assumed[term.name] if term.source.startswith("assumed") else term for term in found.budget.terms)
+    return tuple(
+        assumed.get(term.name, term) if term.source.startswith("assumed") else term for term in found.budget.terms
+    )
 
 
 def _divisors(number: int) -> list[int]:

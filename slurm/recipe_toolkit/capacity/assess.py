@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recipe_toolkit.capacity.architecture import Architecture
 from recipe_toolkit.capacity.budget import Budget, Term, assumed_terms, budget, measured_terms, over_reserve
+from recipe_toolkit.capacity.card import Card
 from recipe_toolkit.capacity.config_json import read_config
 from recipe_toolkit.capacity.gpus import Gpu
 from recipe_toolkit.capacity.kv_layers import told
@@ -17,23 +17,6 @@ from recipe_toolkit.capacity.settings import Settings, overridden, settings_of
 from recipe_toolkit.capacity.weights import Weights, weigh
 from recipe_toolkit.feasibility.serving import effective_args
 from recipe_toolkit.recipe import Recipe, Role
-
-
-@dataclass(frozen=True)
-class Card:
-    """A model's facts: its config.json, and what logs have measured of it on a GPU (``gpu`` in each)."""
-
-    name: str
-    config: Mapping[str, Any]
-    source: str
-    measured: tuple[Mapping[str, Any], ...] = ()
-
-    def terms(self, gpu: Gpu | None) -> tuple[Term, ...] | None:
-        """The measured terms for ``gpu``, if there are any."""
-        if gpu is None:
-            return None
-        found = next((item for item in self.measured if str(item.get("gpu")).lower() == gpu.name.lower()), None)
-        return None if found is None else measured_terms(found)
 
 
 @dataclass(frozen=True)
@@ -104,6 +87,14 @@ def _sum_line(weights: Weights) -> Line:
     return Line("weights", formula, size(weights.local), weights.local)
 
 
+def known_terms(card: Card, gpu: Gpu | None) -> tuple[Term, ...] | None:
+    """The terms that logs have given for ``gpu``, if there are any."""
+    if gpu is None:
+        return None
+    found = next((item for item in card.measured if str(item.get("gpu")).lower() == gpu.name.lower()), None)
+    return None if found is None else measured_terms(found)
+
+
 def assess(recipe: Recipe, role: Role, card: Card, gpu: Gpu | None, terms: tuple[Term, ...] | None = None) -> Capacity:
     """The capacity of a role. ``terms``: measured ones in place of the card's and the assumed.
 
@@ -112,8 +103,9 @@ def assess(recipe: Recipe, role: Role, card: Card, gpu: Gpu | None, terms: tuple
     only = bool(effective_args(recipe, role).get("language-model-only"))
     model = read_config(overridden(card.config, recipe, role), language_only=only)
     settings = settings_of(recipe, role, model, gpu)
-    known = terms or card.terms(gpu)
-    chosen = _merged(assumed_terms(model, settings), known) if gpu is not None else ()
+    chosen: tuple[Term, ...] = ()
+    if gpu is not None:
+        chosen = terms or _merged(assumed_terms(model, settings), known_terms(card, gpu))
     return measure(recipe, role, model, gpu, settings, chosen)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from recipe_toolkit.capacity.refusal import UnknownModel
@@ -61,21 +61,28 @@ class Quantization:
     def scheme(self, module: str, width: int, *, expert: bool = False) -> Scheme:
         """What holds for a linear ``module`` (its full name) in a model of ``width`` bytes a value."""
         plain = PLAIN[width]
-        if (self.experts_only and not expert) or any(_matches(pattern, module) for pattern in self.ignored):
+        if not self.rules or (self.experts_only and not expert) or _pattern(self.ignored).search(module):
             return plain
-        return next((rule.scheme for rule in self.rules if any(_targets(item, module) for item in rule.targets)), plain)
+        return next((rule.scheme for rule in self.rules if _pattern(rule.targets).search(module)), plain)
 
 
-def _targets(pattern: str, module: str) -> bool:
-    return pattern == "Linear" or _matches(pattern, module)
+@lru_cache(maxsize=64)
+def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression for all patterns: a model has a thousand modules."""
+    try:
+        return re.compile("|".join(map(_expression, patterns)) or r"(?!)")
+    except re.error as error:
+        raise UnknownModel(f"a pattern of quantization_config is no regular expression: {error}") from None
 
 
-def _matches(pattern: str, module: str) -> bool:
+def _expression(pattern: str) -> str:
+    if pattern == "Linear":
+        return "^"
     if pattern.startswith("re:"):
-        return re.match(pattern[3:], module) is not None
+        return f"^(?:{pattern[3:]})"
     if "*" in pattern:
-        return fnmatchcase(module, pattern) or fnmatchcase(module, f"{pattern}.*")
-    return module == pattern or module.startswith(f"{pattern}.") or f".{module}.".find(f".{pattern}.") >= 0
+        return "^" + re.escape(pattern).replace(r"\*", ".*") + r"(?:\.|$)"
+    return rf"(?:^|\.){re.escape(pattern)}(?:\.|$)"
 
 
 def read_quantization(config: Mapping[str, Any]) -> Quantization:

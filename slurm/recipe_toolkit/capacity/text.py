@@ -21,7 +21,7 @@ def short(found: Capacity) -> str:
     fit = found.longest_benchmark
     left = found.budget
     held = span(max(0.0, min(left.low)), max(0.0, min(left.high)))
-    requests = f"{number_range(fit.low, fit.high)} of {fit.length:,} tokens at once"
+    requests = f"{number_range(fit.low, fit.high)} requests of {fit.length:,} tokens"
     ranks = " a rank" if found.ranks > 1 else ""
     return f"{found.role.name}: {size(found.weights.local)} of weights a GPU, {held} for KV: {requests}{ranks}"
 
@@ -49,6 +49,16 @@ def render(
         width = max(len(change.what) for change in changes)
         lines += [f"    {change.what:{width}}  {number_range(change.low, change.high)}" for change in changes]
     return "\n".join(lines)
+
+
+def logged(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """What was predicted of a rank before calibration beside what its engine logged."""
+    if rows:
+        table = [("of a rank", "predicted", "logged"), *rows]
+        widths = [max(len(row[column]) for row in table) for column in range(3)]
+        yield ""
+        for row in table:
+            yield f"  {row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}"
 
 
 def _table(chapter: Sequence[Line]) -> Iterator[str]:

@@ -37,5 +37,5 @@ def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], rehears
         return 0
     from recipe_toolkit.plan.draw import draw
 
-    click.echo(draw(planned.plan), nl=False)
+    click.echo(draw(planned.plan, planned.memory), nl=False)
     return 0

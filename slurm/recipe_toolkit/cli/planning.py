@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from recipe_toolkit.cli.foreign import load_any
+from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.cluster_loader import LoadedCluster, load_cluster
 from recipe_toolkit.errors import InputError, Problem
+from recipe_toolkit.fitting import memory_of
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.recipe_loader import LoadedRecipe
@@ -18,12 +20,13 @@ from recipe_toolkit.recipe_loader import LoadedRecipe
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan and what it was made from."""
+    """A plan and what it was made from. ``memory``: a line a role, where the model and the GPU are known."""
 
     file: Path
     recipe: LoadedRecipe
     cluster: LoadedCluster
     plan: Plan
+    memory: tuple[str, ...] = ()
 
 
 def plan_files(file: Path, cluster: str | None, sets: Sequence[str], *, rehearse: bool = False) -> Planned:
@@ -65,4 +68,14 @@ def _plan(file: Path, site: LoadedCluster, sets: Sequence[str], rehearse: bool) 
     except InputError as error:
         # The planner knows fields; where they stand is known to the loader.
         raise InputError([recipe.place(item) if item.file == "recipe" else item for item in error.problems]) from error
-    return Planned(file, recipe, site, plan)
+    return Planned(file, recipe, site, plan, () if rehearse else checked_memory(recipe, site.cluster))
+
+
+def checked_memory(recipe: LoadedRecipe, cluster: Cluster) -> tuple[str, ...]:
+    """What fits, in a line a role; warnings go to stderr. Raises InputError for what cannot load."""
+    memory = memory_of(recipe.recipe, cluster)
+    problems = [recipe.place(item) for item in memory.problems]
+    if any(problem.refuses for problem in problems):
+        raise InputError(problems)
+    _warn(problems)
+    return memory.lines

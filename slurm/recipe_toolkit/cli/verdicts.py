@@ -14,6 +14,7 @@ from recipe_toolkit.cli.foreign import load_any
 from recipe_toolkit.cluster_loader import LoadedCluster, load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.errors import InputError, Problem, printable
+from recipe_toolkit.fitting import memory_of
 from recipe_toolkit.plan.any_site import any_site
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.recipe_loader import LoadedRecipe
@@ -43,7 +44,9 @@ class Verdict:
         if self.kind == "profile":
             return f"{file}: ok (profile {facts['name']}, {facts['scheduler']})"
         slots = _count(facts["gpus"], "GPU" if facts["device"] == "gpu" else "CPU slot")
-        return f"{file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
+        head = f"{file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
+        memory = facts.get("memory")
+        return "\n  ".join([head, *memory]) if isinstance(memory, list) else head
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -112,7 +115,14 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
             facts: dict[str, object] = {"name": profile.cluster.name, "scheduler": profile.cluster.scheduler}
             return Verdict(str(path), kind, facts, profile.warnings)
         recipe = load_any(path, sets)
-        return Verdict(str(path), kind, _facts(recipe, cluster), recipe.warnings)
+        facts = _facts(recipe, cluster)
+        memory = memory_of(recipe.recipe, cluster.cluster if cluster else None)
+        found = [recipe.place(item) for item in memory.problems]
+        if any(problem.refuses for problem in found):
+            raise InputError([*recipe.warnings, *found])
+        if memory.lines:
+            facts["memory"] = list(memory.lines)
+        return Verdict(str(path), kind, facts, [*recipe.warnings, *found])
     except InputError as error:
         return Verdict(str(path), kind, None, error.problems)
 

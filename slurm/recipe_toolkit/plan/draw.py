@@ -12,9 +12,12 @@ from recipe_toolkit.plan.values import Value, show
 _INDENT = "    "
 
 
-def draw(plan: Plan) -> str:
-    """The picture, the points, and all commands with their variables; references stand in <brackets>."""
-    parts = [_head(plan), _picture(plan), _points(plan), *_images(plan), *_setup(plan)]
+def draw(plan: Plan, memory: Sequence[str] = ()) -> str:
+    """The picture, the points, and all commands with their variables; references stand in <brackets>.
+
+    ``memory``: what fits into the GPUs, a line a role.
+    """
+    parts = [_head(plan), _picture(plan), _points(plan), *_memory(memory), *_images(plan), *_setup(plan)]
     parts += [_process(process) for process in plan.processes]
     parts += [_process(point.process) for point in plan.benchmarks]
     return "\n\n".join(parts) + "\n"
@@ -31,6 +34,10 @@ def _head(plan: Plan) -> str:
         f"requests go to {plan.entry}; proof: {_proof(plan)}",
     ]
     return "\n".join(lines)
+
+
+def _memory(lines: Sequence[str]) -> list[str]:
+    return ["\n".join(["memory:", *(f"{_INDENT}{line}" for line in lines)])] if lines else []
 
 
 def _images(plan: Plan) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.faults import dotted
 from recipe_toolkit.plan.model import Plan, plan_from_json
+from recipe_toolkit.report.memory import memory_rows
 from recipe_toolkit.report.page import render_page
 from recipe_toolkit.results.collect import build_results
 from recipe_toolkit.results.manifest import files_of, name_of
@@ -62,6 +63,7 @@ def page(found: Material, target: Path, picture: str = "", *, linked: bool = Tru
         picture=picture,
         files=files,
         base=base,
+        memory=memory_rows(found.run, found.plan),
     )
 
 

@@ -14,6 +14,7 @@ from recipe_toolkit.report.tables import (
     distributions_table,
     href,
     invalid_table,
+    memory_table,
     points_table,
     pools_table,
     processes_table,
@@ -30,17 +31,20 @@ def render_page(
     picture: str = "",
     files: Sequence[str] = (),
     base: str | None = ".",
+    memory: Sequence[tuple[str, str, str, str]] = (),
 ) -> str:
     """The page as HTML.
 
     ``results`` and ``plan``: the data of results.json and plan.json; ``events``: of events.jsonl;
     ``picture``: the plan drawn in text; ``files``: paths in the run folder to link to; ``base``: where
-    that folder is, seen from the page, None where it is not at hand. Every value is escaped.
+    that folder is, seen from the page, None where it is not at hand; ``memory``: (role, what, predicted,
+    logged). Every value is escaped.
     """
     sections = [
         _section("Points", _points(results, base)),
         _section("Latencies", _distributions(results)),
         _section("Pools", pools_table(results, [point for point in results["points"] if point["valid"]])),
+        _section("Memory of a rank", memory_table(memory)),
         _section("Notes", _notes(results["points"])),
         _section("How it went", story(events)),
         _section("What ran where", _where(plan, picture)),

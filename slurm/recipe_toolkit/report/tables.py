@@ -245,6 +245,20 @@ def processes_table(plan: Mapping[str, Any]) -> Markup:
     return table("Processes of the plan.", [head], rows)
 
 
+def memory_table(rows: Sequence[tuple[str, str, str, str]]) -> Markup | None:
+    """What is predicted of a rank's memory beside what its engine logged; None where nothing is known."""
+    if not rows:
+        return None
+    heads = ("role", "of a rank", "predicted", "logged")
+    head = el("tr", *(el("th", name, scope="col", class_="text" if at < 2 else None) for at, name in enumerate(heads)))
+    body = [
+        el("tr", el("th", role, scope="row"), el("td", what, class_="text"), el("td", predicted), el("td", logged))
+        for role, what, predicted, logged in rows
+    ]
+    caption = "Predicted from the model's configuration, and as the engines logged it; of several ranks the fullest."
+    return table(caption, [head], body)
+
+
 def _first(key: str) -> str | None:
     return "first" if key == _KEYS[0] else None
 

@@ -1,19 +1,22 @@
-"""Capacity for the verbs that show it: ``recipe capacity`` whole, ``plan`` and ``validate`` in short."""
+"""Capacity of whole recipes: for ``recipe capacity``, in short for ``plan`` and ``validate``, and for reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from recipe_toolkit.capacity.assess import Capacity, Check, assess
-from recipe_toolkit.capacity.gpus import Gpu, gpu_of
-from recipe_toolkit.capacity.handshake import check_handshake
 from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.cluster import Cluster
-from recipe_toolkit.errors import Problem
+from recipe_toolkit.errors import Problem, Severity
 from recipe_toolkit.model_files import Found, find_model
 from recipe_toolkit.recipe import Recipe
+
+if TYPE_CHECKING:
+    from recipe_toolkit.capacity.assess import Capacity, Check
+    from recipe_toolkit.capacity.budget import Term
+    from recipe_toolkit.capacity.gpus import Gpu
 
 _OFF = 0.01  # share of a checkpoint that may be tensors which config.json does not tell of
 
@@ -27,35 +30,43 @@ class Answer:
     checks: list[Check]
 
 
-def load_for_capacity(file: Path, cluster: str, sets: Sequence[str]) -> tuple[Recipe, Cluster]:
-    """The recipe and the profile. Raises InputError with every problem of both."""
-    from recipe_toolkit.cli.foreign import load_any
-    from recipe_toolkit.cluster_loader import load_cluster
+def assess_recipe(
+    recipe: Recipe,
+    cluster: Cluster | None,
+    model: Path | None = None,
+    memory: float | None = None,
+    terms: Mapping[str, tuple[Term, ...]] | None = None,
+) -> Answer:
+    """The capacity of every role. ``memory``: GiB of a GPU; ``terms``: of a role, in place of the assumed.
 
-    site = load_cluster(cluster).cluster
-    return load_any(file, sets).recipe, site
-
-
-def assess_recipe(recipe: Recipe, cluster: Cluster | None, model: Path | None, memory: float | None) -> Answer:
-    """The capacity of every role. Raises UnknownModel where something is not known."""
+    Raises UnknownModel where something is not known.
+    """
     if recipe.engine.kind != "vllm":
         raise UnknownModel("the simulated engine holds no model", "engine: {kind: vllm, ...}")
     found = find_model(recipe, cluster, model)
     if found is None:
         hint = "--model DIR: its folder or config.json; or the profile's `models`"
         raise UnknownModel(f"nothing is known of the model {recipe.model.path}", hint)
+    # Late, as in all of this module: other verbs ask of models of which nothing is known.
+    from recipe_toolkit.capacity.assess import assess
+
     gpu = _gpu(recipe, memory)
-    roles = [assess(recipe, role, found.card, gpu) for role in recipe.roles]
+    known = terms or {}
+    roles = [assess(recipe, role, found.card, gpu, known.get(role.name)) for role in recipe.roles]
     return Answer(found.card.source, roles, list(_checkpoint_checks(found, roles)))
 
 
 def _gpu(recipe: Recipe, memory: float | None) -> Gpu | None:
+    from recipe_toolkit.capacity.gpus import gpu_of
+
     return None if recipe.resources.device == "cpu" else gpu_of(recipe.resources.gpu, memory)
 
 
 def _checkpoint_checks(found: Found, roles: Sequence[Capacity]) -> Iterator[Check]:
     if found.checkpoint is None or not roles:
         return
+    from recipe_toolkit.capacity.assess import Check
+
     fullest = max(roles, key=lambda role: role.weights.whole)
     counted = fullest.weights.whole
     said = f"the checkpoint has {_gb(found.checkpoint)} of tensors, the arithmetic {_gb(counted)}"
@@ -77,6 +88,8 @@ def pair_checks(recipe: Recipe, roles: Sequence[Capacity]) -> list[Check]:
     by_name = {found.role.name: found for found in roles}
     if by_name.keys() < {"prefill", "decode"} or len(by_name) < 2:
         return []
+    from recipe_toolkit.capacity.handshake import check_handshake
+
     return check_handshake(recipe, by_name["prefill"], by_name["decode"])
 
 
@@ -85,23 +98,39 @@ def known_capacity(recipe: Recipe, cluster: Cluster | None) -> Answer | None:
     if recipe.engine.kind != "vllm" or recipe.resources.device == "cpu":
         return None
     try:
-        return assess_recipe(recipe, cluster, None, None)
+        return assess_recipe(recipe, cluster)
     except UnknownModel:
         return None
 
 
-def capacity_problems(recipe: Recipe, answer: Answer) -> list[Problem]:
-    """What cannot load or cannot shake hands, as errors of the recipe's fields; what may not, as warnings."""
-    problems = []
+@dataclass(frozen=True)
+class Memory:
+    """What ``plan`` and ``validate`` say of it: a line a role, and problems that name fields of the recipe."""
+
+    lines: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def memory_of(recipe: Recipe, cluster: Cluster | None) -> Memory:
+    """The short form, where the model and the GPU are known; else nothing.
+
+    Errors are what cannot load or cannot shake hands whatever is assumed; warnings what may not.
+    """
+    answer = known_capacity(recipe, cluster)
+    if answer is None:
+        return Memory()
+    from recipe_toolkit.capacity.text import short
+
+    return Memory(tuple(map(short, answer.roles)), tuple(_problems(recipe, answer)))
+
+
+def _problems(recipe: Recipe, answer: Answer) -> Iterator[Problem]:
+    hint = "recipe capacity shows the arithmetic, and with --topologies N other layouts"
     for found in answer.roles:
         if found.loads != "yes":
-            check = found.checks[0]
-            severity = "error" if found.loads == "no" else "warning"
-            field = f"roles.{found.role.name}.parallel"
-            hint = "recipe capacity shows the arithmetic; --topologies N other layouts"
-            problems.append(Problem("recipe", 0, 0, field, check.text, hint, severity))  # type: ignore[arg-type]
+            severity: Severity = "error" if found.loads == "no" else "warning"
+            field, text = f"roles.{found.role.name}.parallel", found.checks[0].text
+            yield Problem("recipe", 0, 0, field, text, hint, severity)
     for check in pair_checks(recipe, answer.roles):
         if check.verdict == "bad":
-            hint = "recipe capacity shows the arithmetic"
-            problems.append(Problem("recipe", 0, 0, "roles.decode", check.text, hint))
-    return problems
+            yield Problem("recipe", 0, 0, "roles.decode", check.text, hint)
