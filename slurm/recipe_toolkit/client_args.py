@@ -49,9 +49,9 @@ def nearest(program: str, version: str | None) -> str:
 
 
 def unknown_version(program: str, version: str | None) -> ArgProblem | None:
-    """A warning where another version's list stands in."""
+    """A warning where the list of another series stands in: patch releases and builds of a series have its flags."""
     used = nearest(program, version)
-    if version in (None, used):
+    if version is None or _order(version)[:2] == _order(used)[:2]:
         return None
     message = f"there is no list of the flags of {program} {version}; args are checked against {used}"
     return ArgProblem((), message, f"lists: {', '.join(versions(program))}", "warning")
@@ -69,10 +69,12 @@ def _list(program: str, version: str) -> _List:
 def check(program: str, args: Mapping[str, Any], version: str | None) -> list[ArgProblem]:
     """Every flag that this version of the program does not take as it is written.
 
-    ``version`` None: the newest that has a list. Of a version without a list nothing is sure: all are warnings.
+    ``version`` None: the newest that has a list. Of a version without a list nothing is sure: all are warnings, save
+    for a release of the same series.
     """
     known = _list(program, nearest(program, version))
-    sure = version in (None, known.version)
+    release = version is not None and re.fullmatch(r"\d+(\.\d+)*", version) is not None
+    sure = version in (None, known.version) or (release and _order(str(version))[:2] == _order(known.version)[:2])
     seen: dict[str, str] = {}
     problems = []
     for key, value in args.items():

@@ -27,7 +27,7 @@ EXPORT = Path(__file__).parents[2] / "scripts" / "export-client-args"
         ("aiperf", "verbose", 3, "takes no value, and is 3", "true gives the flag"),
         ("aiperf", "request-timeout-seconds", True, "needs a value, and is true", None),
         ("aiperf", "arrival-pattern", "poison", "'poison' is not one of concurrency-burst", "did you mean `poisson`?"),
-        ("vllm-bench", "burstines", 1, "vllm-bench 0.32.0 has no flag --burstines", "did you mean `burstiness`?"),
+        ("vllm-bench", "burstines", 1, "vllm-bench 0.33.0 has no flag --burstines", "did you mean `burstiness`?"),
         ("vllm-bench", "trust-remote-code", "yes", "takes no value, and is 'yes'", "true gives the flag"),
         ("vllm-router", "max-payload-siz", 1, "vllm-router 0.1.17 has no flag", "did you mean `max-payload-size`?"),
         ("vllm-router", "log-level", "loud", "'loud' is not one of debug", None),
@@ -77,6 +77,21 @@ def test_a_version_without_a_list_is_warned_of(tmp_path: Path) -> None:
         "r.yaml:16:41: warning: benchmarks.0.args: there is no list of the flags of aiperf 0.14.0; "
         "args are checked against 0.13.0\n  hint: lists: 0.13.0",
         "r.yaml:16:48: warning: benchmarks.0.args.new-flag: aiperf 0.13.0 has no flag --new-flag",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"), [("0.26.0", "error"), ("0.26.3", "error"), ("0.26.1rc1.dev7+gabc", "warning")]
+)
+def test_a_client_of_the_series_is_checked_against_its_list(tmp_path: Path, version: str, severity: str) -> None:
+    text = changed(
+        ('version: "0.32.0"', f'version: "{version}"'),
+        ("{client: aiperf,", "{client: vllm-bench, args: {burstines: 1},"),
+    )
+    told = [line for line in said(tmp_path, text, warnings=True) if "benchmarks" in line]
+    assert told == [
+        f"r.yaml:16:33: {'warning: ' * (severity == 'warning')}benchmarks.0.args.burstines: vllm-bench 0.26.0 has no "
+        "flag --burstines\n  hint: did you mean `burstiness`?"
     ]
 
 

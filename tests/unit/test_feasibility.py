@@ -238,6 +238,16 @@ def test_prefill_and_decode(tmp_path: Path, changes: list[tuple[str, str]], mess
             "",
             "11:53: roles.prefill.args.attention-backend: prefill has attention-backend 'FLASHINFER', decode unset",
         ),
+        ("attention-backend: FLASHINFER", "", "attention-backend: flashinfer", None),
+        ("", "attention-backend: FLASHINFER", "attention-config: {backend: flashinfer}", None),
+        ("", "attention-config: {flash_attn_version: 3}", "", None),
+        (
+            "",
+            "",
+            "attention-config: {backend: FLASH_ATTN}",
+            "12:78: roles.decode.args.attention-config.backend: "
+            "prefill has attention-backend unset, decode 'FLASH_ATTN'",
+        ),
     ],
 )
 def test_the_handshake(tmp_path: Path, engine: str, prefill: str, decode: str, message: str | None) -> None:
@@ -247,7 +257,7 @@ def test_the_handshake(tmp_path: Path, engine: str, prefill: str, decode: str, m
         ("{max-num-seqs: 16}", f"{{{decode}}}"),
     )
     found = [item for item in said(tmp_path, text) if "handshake" in item]
-    key = message.split(": ")[1].rsplit(".", 1)[-1].replace("_", "-") if message else ""
+    key = message.split(" has ")[1].split()[0] if message else ""
     assert found == (
         [f"r.yaml:{message}: NIXL refuses the handshake\n  hint: write {key} once, in engine.args"] if message else []
     )

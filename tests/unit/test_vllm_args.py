@@ -276,10 +276,10 @@ def test_where_it_went(args, version, message, hint):
         ("speculative-config", {"num_speculative_token": 3}, "num_speculative_token", "knows no key", "_tokens`?"),
         (
             "speculative-config",
-            {"num-speculative-tokens": 3},
+            {"num-speculative-tokens": "three"},
             "num-speculative-tokens",
-            "with dashes",
-            "num_speculative",
+            "an integer, and is the string",
+            None,
         ),
         (
             "speculative-config",
@@ -304,6 +304,17 @@ def test_document(flag, document, path, message, hint):
     assert ".".join(map(str, problem.path)) == f"{flag}.{path}"
     assert message in problem.message
     assert (hint in problem.hint) if hint else True
+
+
+def test_vllm_takes_the_keys_of_speculative_config_with_dashes():
+    (problem,) = check({"speculative-config": {"num-speculative-tokens": 3}}, "0.26.0", "engine.args")
+    assert (problem.severity, problem.path) == ("note", ("speculative-config", "num-speculative-tokens"))
+    twice = {"num-speculative-tokens": 3, "num_speculative_tokens": 3}
+    (problem,) = check({"speculative-config": twice}, "0.26.0", "engine.args")
+    assert (problem.severity, problem.message) == ("error", "is the same key as num_speculative_tokens")
+    # Of other documents it takes none.
+    (problem,) = check({"compilation-config": {"cudagraph-mode": "FULL"}}, "0.26.0", "engine.args")
+    assert "knows no key cudagraph-mode" in problem.message
 
 
 def test_documents_that_are_right():

@@ -110,15 +110,36 @@ def check_handshake(recipe: Recipe) -> Iterator[Fault]:
     sides = [effective_args(recipe, role) for role in pair]
     for flag in (*_HANDSHAKE, *_HANDSHAKE_WRITTEN):
         default = _HANDSHAKE.get(flag)
-        one, other = (side.get(flag, default) for side in sides)
+        one, other = (_compared(side, flag, default) for side in sides)
         if one != other and (flag in _HANDSHAKE or all(flag in side for side in sides)):
-            role = decode if _spelling(decode.args, flag) else prefill
+            role = next((role for role in (decode, prefill) if _said_by(role, flag)), decode)
             yield Fault(
-                ("roles", role.name, "args", _spelling(role.args, flag) or flag),
+                ("roles", role.name, "args", *(_said_by(role, flag) or (flag,))),
                 f"prefill has {flag} {_value(one)}, decode {_value(other)}: NIXL refuses the handshake",
                 f"write {flag} once, in engine.args",
                 key=True,
             )
+
+
+def _compared(side: Mapping[str, Any], flag: str, default: Any) -> Any:
+    """What a side has: the attention backend may stand in attention-config too, and vLLM reads its name in any case."""
+    value = side.get(flag, default)
+    if flag != "attention-backend":
+        return value
+    config = side.get("attention-config")
+    if value is None and isinstance(config, Mapping):
+        value = config.get("backend")
+    return value.upper() if isinstance(value, str) else value
+
+
+def _said_by(role: Role, flag: str) -> tuple[str, ...] | None:
+    """The keys below the role's args where it says a flag that is compared."""
+    key = _spelling(role.args, flag)
+    if key is not None:
+        return (key,)
+    outer = _spelling(role.args, "attention-config") if flag == "attention-backend" else None
+    config = role.args.get(outer) if outer else None
+    return (outer, "backend") if outer and isinstance(config, Mapping) and "backend" in config else None
 
 
 def check_blocks(recipe: Recipe) -> Iterator[Fault]:
@@ -144,7 +165,12 @@ def _value(value: Any) -> str:
 
 def effective_args(recipe: Recipe, role: Role) -> dict[str, Any]:
     """Flags of a role over those of the engine, each with dashes as vLLM's help spells it."""
-    return {canonical(key): value for args in (recipe.engine.args, role.args) for key, value in args.items()}
+    merged = {canonical(key): value for args in (recipe.engine.args, role.args) for key, value in args.items()}
+    config = merged.get("speculative-config")
+    if isinstance(config, Mapping):
+        # vLLM reads its keys with dashes too.
+        merged["speculative-config"] = {str(key).replace("-", "_"): value for key, value in config.items()}
+    return merged
 
 
 def where_set(recipe: Recipe, role: Role, flag: str, *inner: str) -> FieldPath:

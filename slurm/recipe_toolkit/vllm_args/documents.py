@@ -32,8 +32,13 @@ def check_config(config: str, document: Mapping[str, Any], at: FieldPath, known:
     for key, value in document.items():
         if key in keys:
             yield from check_typed(keys[key], value, (*at, key), known)
-        elif config == "SpeculativeConfig" and key.replace("-", "_") in keys:
-            yield ArgProblem((*at, key), "is written with dashes", f"write `{key.replace('-', '_')}`")
+        elif config == "SpeculativeConfig" and (plain := key.replace("-", "_")) in keys:
+            # vLLM's create_speculative_config takes the two for the same; of other documents it takes none.
+            if plain in document:
+                yield ArgProblem((*at, key), f"is the same key as {plain}", "say it once")
+                continue
+            note = ArgProblem((*at, key), "is written with dashes", f"`{plain}`, as vLLM's help has it", "note")
+            yield from list(check_typed(keys[plain], value, (*at, key), known)) or [note]
         else:
             yield _unknown(config, key, at, known)
 

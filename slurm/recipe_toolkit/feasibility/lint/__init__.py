@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recipe_toolkit.faults import Fault, did_you_mean
-from recipe_toolkit.feasibility.lint import engine, load, measuring
+from recipe_toolkit.feasibility.lint import engine, hybrid, load, measuring
 from recipe_toolkit.feasibility.lint.registry import RULES, Rule
 from recipe_toolkit.recipe import Recipe
 
-__all__ = ["RULES", "Rule", "check_answers", "engine", "lint", "load", "measuring"]
+__all__ = ["RULES", "Rule", "check_answers", "engine", "hybrid", "lint", "load", "measuring"]
 
 
 def check_answers(recipe: Recipe) -> Iterator[Fault]:

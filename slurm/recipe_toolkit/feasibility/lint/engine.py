@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from recipe_toolkit.faults import Fault
 from recipe_toolkit.feasibility.layout import local_replicas
-from recipe_toolkit.feasibility.lint.load import speculative_tokens
 from recipe_toolkit.feasibility.lint.registry import rule
 from recipe_toolkit.feasibility.serving import effective_args, where_set
 from recipe_toolkit.recipe import Recipe, Role
@@ -16,7 +15,6 @@ _FLOATING = re.compile(r"(latest|main|master|dev|stable|nightly)(-.*)?", re.IGNO
 _COMMIT = re.compile(r"[-_.][0-9a-f]{7,40}(?![0-9a-z])")
 _RELEASE = re.compile(r"v?(\d+\.\d+)\.\d+(?![\d.])")
 _SERIES = re.compile(r"(\d+\.\d+)(\.\d+)?([.+]?post.*|\+.*)?")
-_HYBRID = re.compile(r"mamba-|gdn-|kda-|replayssm|use-replayssm")
 
 
 def _tag(image: str) -> str | None:
@@ -86,33 +84,6 @@ def eager_decode(recipe: Recipe) -> Iterator[Fault]:
         if role.name != "prefill" and recipe.resources.device == "gpu" and args.get("enforce-eager") is True:
             at = where_set(recipe, role, "enforce-eager")
             yield Fault(at, f"{role.name} runs without CUDA graphs", "leave it out", key=True)
-
-
-@rule(
-    "speculation-differs-on-hybrid",
-    "warning",
-    "prefill and decode of a hybrid model (Mamba, GDN, KDA) guess different numbers of tokens ahead",
-    "The state that prefill hands over is as wide as its guesses are long: decode cannot take it.",
-)
-def speculation_differs(recipe: Recipe) -> Iterator[Fault]:
-    """The width of the convolution state on both sides (vLLM's mamba_utils: kernel - 1 + speculative tokens)."""
-    roles = {role.name: role for role in recipe.roles}
-    if roles.keys() < {"prefill", "decode"} or len(roles) < 2:
-        return
-    both = {name: effective_args(recipe, role) for name, role in roles.items()}
-    flagged = any(_HYBRID.match(flag) for args in both.values() for flag in args)
-    variables = {**recipe.engine.env, **roles["prefill"].env, **roles["decode"].env}
-    if not flagged and "VLLM_SSM_CONV_STATE_LAYOUT" not in variables:
-        return
-    one, other = (speculative_tokens(both[name]) for name in ("prefill", "decode"))
-    if one != other:
-        role = roles["decode"] if other else roles["prefill"]
-        yield Fault(
-            where_set(recipe, role, "speculative-config"),
-            f"prefill guesses {one} tokens ahead and decode {other}, on a model with a state",
-            "the same speculative-config on both sides",
-            key=True,
-        )
 
 
 @rule(
