@@ -226,6 +226,18 @@ def test_what_killed_fetches_have_left_is_removed(tmp_path: Path) -> None:
     assert another.exists()
 
 
+def test_what_another_user_fetches_at_the_same_time_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "vllm.sqsh"
+    growing = tmp_path / f".vllm.sqsh.{HOST}.run-of-another-00.part"
+    growing.write_text("half")
+    monkeypatch.setattr(fetch, "_lock", lambda _: True)
+    monkeypatch.setattr(fetch.os, "getuid", lambda: growing.stat().st_uid + 1)
+    assert run_order(order(file), tmp_path)[0]
+    assert growing.exists()
+
+
 def test_too_little_room_is_said_before_anything_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: usage._replace(free=3_000_000_000))

@@ -221,7 +221,10 @@ class Fetcher:
         return Path(out) if code == 0 and out.startswith("/") else None
 
     def _remove_parts(self) -> None:
-        """Temporary files of this host, of fetches that were killed: whoever wrote them held the lock."""
+        """Temporary files of this host, of fetches that were killed: whoever wrote them held the lock.
+
+        But another user may hold another lock, where this one's file could not be opened: theirs stay.
+        """
         if self._order.file is None or self._order.part is None:
             return
         part, file = Path(self._order.part), Path(self._order.file)
@@ -229,8 +232,9 @@ class Fetcher:
         for path in file.parent.glob(".*.part"):
             if path == part or path.name.startswith(mine):
                 with contextlib.suppress(OSError):
-                    path.unlink()
-                    log.info("removed %s", path)
+                    if path.lstat().st_uid == os.getuid():
+                        path.unlink()
+                        log.info("removed %s", path)
 
     async def _fetch(self) -> None:
         order = self._order
