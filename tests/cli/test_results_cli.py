@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -123,6 +124,14 @@ def test_collect_makes_one_archive_that_says_the_same_as_the_run(recipe, run, tm
     assert "<h1>tiny-2p1d</h1>" in page
     assert "href" not in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "sent.tar.gz"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_verify_does_not_wait_for_what_is_no_file(recipe, make):
+    make(recipe.folder / "copy.tar.gz")
+    done = recipe("collect", "--verify", "copy.tar.gz", timeout=20)
+    assert done.returncode == 1
+    assert "copy.tar.gz: is no file" in done.stderr
 
 
 def test_verify_says_what_is_wrong(recipe, run, tmp_path):

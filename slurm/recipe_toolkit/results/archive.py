@@ -143,6 +143,8 @@ def _is_document(name: str) -> bool:
 @contextmanager
 def _opened(path: Path) -> Iterator[tarfile.TarFile]:
     """The archive. What is wrong with it while it is read raises RecipeError."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, and /dev/zero never ends
+        raise RecipeError(f"{path}: is no file", hint="name a copy of a run: a folder or an archive")
     try:
         with tarfile.open(path, "r:*") as tar:
             yield tar
