@@ -79,6 +79,17 @@ def test_at_most_two_at_once_by_dependencies(site):
     assert "#SBATCH --dependency='afterany:<job of a.yaml>'\n" in shown
 
 
+def test_at_once_is_refused_where_any_of_several_jobs_would_do(site):
+    """Slurm reads `1?2,3` as any of the three: the third would no longer be waited for."""
+    spec = ["-d", "afterok:1?afterok:2"]
+    done = submit(site, *ALL, "--at-once", "2", *spec)
+    assert done.returncode == 2
+    assert "join the dependencies with `,`" in done.stderr
+    assert site.slurm.calls("sbatch") == []
+    assert submit(site, *ALL, "--at-once", "3", *spec).returncode == 0
+    assert options(site, "dependency") == ["afterok:1?afterok:2"] * 3
+
+
 def test_a_refusal_in_the_middle_says_what_was_submitted(site):
     site.slurm.says("sbatch", err="sbatch: error: Batch job submission failed: Job violates limit\n", code=1, call=2)
     done = submit(site, *ALL)

@@ -114,6 +114,9 @@ def submit_planned(
             "has ended, so it needs --wait or --follow"
         )
     queueing = _queueing(dependency, hold, cluster)
+    if at_once is not None and at_once < len(planned) and "?" in (queueing.dependency or ""):
+        # sbatch takes one sign for the whole list, and would start a run before the one that it is to follow.
+        raise click.UsageError("--at-once needs all that a run waits for: join the dependencies with `,`, not `?`")
     for item in planned:
         if item.plan.rehearsal:
             click.echo(notice(item.plan), err=True)
