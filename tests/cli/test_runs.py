@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
@@ -124,8 +125,8 @@ def test_list_since_a_span(recipe, runs):
     [
         (["--state", "runing"], "no state 'runing': did you mean `running`?"),
         (["--state", ""], "no state ''"),
-        (["--since", "yesterday"], "'yesterday' is no span (90m, 2d) and no date"),
-        (["--since", "2026-13-01"], "is no span"),
+        (["--since", "yesterday"], "'yesterday' is neither a span (90m, 2d) nor a date"),
+        (["--since", "2026-13-01"], "is neither a span"),
         (["--sort", "size"], "'size' is not one of"),
     ],
 )
@@ -261,6 +262,29 @@ def test_last_is_the_newest(recipe, runs):
     assert json.loads(recipe("status", "last", "--json").stdout)["id"] == TWO
 
 
+def test_of_one_second_the_last_is_the_one_that_was_written_last(recipe, runs):
+    first, last = ONE.replace("ab12", "ffff"), ONE.replace("ab12", "0000")
+    for at, name in ((1, first), (2, last)):
+        os.utime(make_run(runs, name, state="done").recipe_lock, (at, at))
+    assert json.loads(recipe("status", "last", "--json").stdout)["id"] == last
+    for words in ([], ["--state", "done"]):
+        listed = recipe("list", "--json", *words).stdout.splitlines()
+        assert [json.loads(line)["id"] for line in listed] == [first, last]
+
+
+def test_a_run_whose_folder_is_deleted_while_it_is_waited_for_is_lost(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="running", phase="bench")
+    fake_slurm.holds("7|RUNNING|None|n1|0|0")
+    waiting = subprocess.Popen(
+        [RECIPE, "wait", "last"], cwd=recipe.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: fake_slurm.calls("squeue"), what="the first squeue")
+    shutil.rmtree(run.root)
+    out, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 102, out
+    assert out.startswith(f"{ONE}: lost\n  its folder is gone")
+
+
 def test_an_ambiguous_word_lists_the_runs_that_it_names(recipe, runs):
     make_run(runs, ONE, state="done")
     make_run(runs, TWO, state="done")
@@ -361,6 +385,13 @@ def test_logs_lists_what_there_is(recipe, logged):
         ["job", "-", "8"],
     ]
     assert json.loads(recipe("logs", "last", "--json").stdout.splitlines()[1])["name"] == "serve-0"
+
+
+@pytest.mark.parametrize("words", [["-f"], ["-n", "5"]])
+def test_logs_of_nothing_are_not_followed_in_silence(recipe, logged, words):
+    done = recipe("logs", "last", *words)
+    assert done.returncode == 2
+    assert "need a PROCESS, or --all" in done.stderr
 
 
 def test_logs_prints_the_last_attempts_log(recipe, logged):

@@ -57,6 +57,8 @@ def logs_command(
     found = find_run(run, roots(runs, cluster))
     words = ("*",) if every else process
     if not words:
+        if follow or lines is not None:
+            raise click.UsageError("--follow and --lines need a PROCESS, or --all")
         return _list(found, attempt, as_json)
     if every and process:
         raise click.UsageError("--all takes no PROCESS")

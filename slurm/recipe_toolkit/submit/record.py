@@ -18,7 +18,7 @@ FINAL = ("done", "failed", "cancelled", "timeout", "preempted")
 class Record:
     """``job``: of job.json (None: not submitted, as far as the folder says). ``state``: of state.json, or None.
 
-    ``born``: when the folder was made. ``cut``: the end is from the
+    ``born``: when the folder was made, 0 if it is gone or cannot be looked into. ``cut``: the end is from the
     events alone: state.json could not be written any more. ``copy``: `recipe collect` made the folder, so that
     no scheduler may be asked about its job. ``trouble``: files that could not be read.
     """

@@ -18,7 +18,7 @@ STATES = ("pending", "running", *FINAL)
 _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)-(.+)-[0-9a-f]{4}")
 _DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S")
 SORTS: dict[str, Callable[[RunState], str]] = {
-    "time": lambda state: state.id,
+    "time": lambda _state: "",  # as they come
     "name": lambda state: name_of(state.id),
     "state": lambda state: f"{STATES.index(state.state):02d}",
 }

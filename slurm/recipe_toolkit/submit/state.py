@@ -221,6 +221,8 @@ def _judge(record: Record, word: Word | None, now: float) -> tuple[str, str | No
 def _without_job(record: Record, now: float) -> tuple[str, str | None]:
     if record.final:
         return str(record.state), record.message
+    if not record.born:
+        return "lost", "its folder is gone, or cannot be read; a job of it may go on: `squeue --me`"
     if record.copy:
         return "lost", f"this is a copy that was made before the run's end; {_last(record)}"
     if record.job is not None:  # a scheduler that this version does not know
