@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import Problem, Severity
-from recipe_toolkit.model_files import Found, find_model
+from recipe_toolkit.model_files import Found, fetch_model, find_model
 from recipe_toolkit.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -35,17 +35,20 @@ def assess_recipe(
     cluster: Cluster | None,
     model: Path | None = None,
     memory: float | None = None,
+    *,
+    hub: bool = False,
     terms: Mapping[str, tuple[Term, ...]] | None = None,
 ) -> Answer:
-    """The capacity of every role. ``memory``: GiB of a GPU; ``terms``: of a role, in place of the assumed.
+    """The capacity of every role. ``memory``: GiB of a GPU; ``hub``: ask the hub for the model's facts.
 
-    Raises UnknownModel where something is not known.
+    ``terms``: of a role, in place of what is assumed. Raises UnknownModel where something is not known.
     """
     if recipe.engine.kind != "vllm":
         raise UnknownModel("the simulated engine holds no model", "engine: {kind: vllm, ...}")
-    found = find_model(recipe, cluster, model)
+    found = fetch_model(recipe.model.path) if hub else find_model(recipe, cluster, model)
     if found is None:
         hint = "--model DIR: its folder or config.json; or the profile's `models`"
+        hint += "; or --hub" if recipe.model.path.startswith("hf:") else ""
         raise UnknownModel(f"nothing is known of the model {recipe.model.path}", hint)
     # Late, as in all of this module: other verbs ask of models of which nothing is known.
     from recipe_toolkit.capacity.assess import assess

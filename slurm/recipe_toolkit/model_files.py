@@ -19,6 +19,7 @@ from recipe_toolkit.recipe import Recipe
 
 _MOST_HEADER = 100 << 20  # safetensors' own limit
 _INDEX = "model.safetensors.index.json"
+_HUB_S = 15  # for the hub to answer
 
 
 class Found(NamedTuple):
@@ -46,6 +47,39 @@ def find_model(recipe: Recipe, cluster: Cluster | None, given: Path | None = Non
     if os.path.isabs(folder) and os.path.isfile(os.path.join(folder, "config.json")):  # noqa: PTH113,PTH117,PTH118
         return _read(Path(folder))
     return _shipped(path)
+
+
+def fetch_model(path: str) -> Found:
+    """The facts of ``hf:ORG/REPO[@REVISION]`` from the hub: config.json and the index of its tensors, no weights.
+
+    Raises UnknownModel where it cannot be reached within its deadline, or has no config.json.
+    """
+    if not path.startswith("hf:"):
+        raise UnknownModel(f"{path} is no repository of the hub", "model.path: hf:ORG/REPO[@REVISION]")
+    repository, _, revision = path[3:].partition("@")
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    base = f"{endpoint}/{repository}/resolve/{revision or 'main'}"
+    config = _fetched(f"{base}/config.json")
+    try:
+        total = _fetched(f"{base}/{_INDEX}").get("metadata", {}).get("total_size")
+    except UnknownModel:  # one file of tensors has no index
+        total = None
+    return Found(Card(path, config, f"{base}/config.json"), total if isinstance(total, int) else None)
+
+
+def _fetched(url: str) -> dict[str, Any]:
+    from urllib.request import Request, urlopen
+
+    token = os.environ.get("HF_TOKEN")
+    asked = Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urlopen(asked, timeout=_HUB_S) as answer:
+            data = json.loads(answer.read(_MOST_HEADER))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnknownModel(f"{url}: {error}", "--model DIR: the model's folder or its config.json") from None
+    if not isinstance(data, dict):
+        raise UnknownModel(f"{url}: no mapping")
+    return data
 
 
 def _read(path: Path) -> Found:

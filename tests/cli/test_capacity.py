@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -110,6 +113,25 @@ def test_model_from_a_folder(recipe, model):
     (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 9_000_000}}))
     other = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
     assert "config.json does not tell of all" in other.stdout
+
+
+def test_config_from_the_hub(recipe, model, tmp_path):
+    """A hub that has config.json of one repository at one revision, and no index."""
+    folder = tmp_path / "hub" / "org" / "repo" / "resolve" / "v1"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text((model / "config.json").read_text())
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path / "hub")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "", "no_proxy": "*"}
+        asked = ["capacity", TINY / "cpu-agg.yaml", "--hub", "--answers", "-s"]
+        done = recipe(*asked, "model.path=hf:org/repo@v1", **hub)
+        assert done.returncode == 0, done.stderr
+        assert "KV cache of a rank: 2,048 blocks" in done.stdout
+        done = recipe(*asked, "model.path=hf:org/repo", **hub)
+        assert done.returncode == 1
+        assert "/org/repo/resolve/main/config.json: HTTP Error 404" in done.stderr
+        server.shutdown()
 
 
 def test_what_is_not_known_is_said(recipe, model):

@@ -43,6 +43,16 @@ def states(case):
             drafts,
         )
         dtypes = MambaStateDtypeCalculator.gated_delta_net_state_dtype(torch.bfloat16, "auto", case["ssm_dtype"])
+    elif "linear_attn_config" in config:
+        linear = config["linear_attn_config"]
+        shapes = MambaStateShapeCalculator.kda_state_shape(
+            tp,
+            linear["num_heads"],
+            linear["head_dim"],
+            conv_kernel_size=linear["short_conv_kernel_size"],
+            num_spec=drafts,
+        )
+        dtypes = MambaStateDtypeCalculator.kda_state_dtype(torch.bfloat16, "auto", case["ssm_dtype"])
     else:
         shapes = MambaStateShapeCalculator.mamba2_state_shape(
             tp_world_size=tp,
@@ -80,10 +90,10 @@ def aligned(case):
     )
     model = SimpleNamespace(
         dtype=torch.bfloat16,
-        use_mla=False,
+        use_mla=case["family"] == "kda",
         architecture="X",
-        get_num_kv_heads=lambda _: heads(case),
-        get_head_size=lambda: case["config"]["head_dim"],
+        get_num_kv_heads=lambda _: 1 if case["family"] == "kda" else heads(case),
+        get_head_size=lambda: 576 if case["family"] == "kda" else case["config"]["head_dim"],
     )
     asked = SimpleNamespace(
         get_mamba_state_shape_from_config=lambda _: shapes, get_mamba_state_dtype_from_config=lambda _: dtypes
@@ -103,7 +113,7 @@ def specs(case):
     config, dtype = case["config"], cached_as(case)
     quant = get_kv_quant_mode(case["cache_dtype"])
     found = []
-    hybrid = aligned(case) if case["family"] in ("gdn", "mamba") else None
+    hybrid = aligned(case) if case["family"] in ("gdn", "mamba", "kda") else None
     block = hybrid.block_size if hybrid else case["block_size"] or case["default_block"]
     full = {"num_kv_heads": heads(case), "head_size": config.get("head_dim", 0), "dtype": dtype, "kv_quant_mode": quant}
     for at, kind in enumerate(case["kinds"]):

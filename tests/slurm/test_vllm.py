@@ -104,6 +104,19 @@ def test_one_instance_on_one_node(aggregated: Measured) -> None:
     assert all(len(tokens) == 16 for tokens in aggregated.answers.values())
 
 
+def test_blocks_are_as_many_as_predicted(slurm_rig: Rig, site: Path, aggregated: Measured) -> None:
+    recipe = ROOT / "recipes" / "tiny" / "cpu-agg.yaml"
+    asked = ("capacity", recipe, "--cluster", site, "--calibrate", aggregated.folder, "--json")
+    done = slurm_rig.recipe(*asked, timeout=60)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (role,) = json.loads(done.stdout)["roles"]
+    # 64 MiB in blocks of 32 tokens: K and V of 4 heads of 32 values, 2 layers, 16 bits.
+    assert role["kv_blocks"] == [2048, 2048]
+    logged = {row["what"]: (row["predicted"], row["logged"]) for row in role["logged"]}
+    assert logged["tokens of KV"] == ("65,536", "65,536")
+    assert logged["requests of 2,048 tokens"] == ("32.00", "32.00")
+
+
 def test_tp_over_two_nodes(slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured) -> None:
     run = measure(slurm_rig, site, "cpu-tp2", tmp_path)
     assert "--headless" in run.argvs["serve-0.1"]

@@ -226,6 +226,11 @@ def test_kv_tokens_of_four_sparks_are_linear_in_the_batch():
     assert blocks[2048] - 2048 * slope == pytest.approx(blocks[4096], abs=2)
     assert slope * pool.block_bytes[0] / 1e3 == pytest.approx(427, abs=1)  # KB of a batched token
 
+    for batch, tokens in ((2048, 355_840), (4096, 323_712), (4096, 327_424), (8192, 259_968)):
+        low, high = role("glm-5.2/spark-tp4.yaml", "serve", f"engine.args.max-num-batched-tokens={batch}").tokens
+        assert low * 0.999 <= tokens <= high * 1.001
+        assert high / low < 1.02
+
 
 def test_stages_of_a_pipeline_are_vllms():
     assert [len(stage_layers(10, 4, stage)) for stage in range(4)] == [2, 3, 3, 2]

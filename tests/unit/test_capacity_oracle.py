@@ -18,7 +18,7 @@ from support import require
 
 ORACLE = Path(__file__).parents[1] / "data" / "kv_oracle.py"
 EACH = 60  # configurations of a family
-FAMILIES = ("dense", "window", "latent", "sparse", "gdn", "mamba")
+FAMILIES = ("dense", "window", "latent", "sparse", "gdn", "mamba", "kda")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,28 @@ def _mamba(case: dict, config: dict, dice: random.Random) -> None:
     case["kinds"] = [{"M": "state", "*": "full"}.get(sign, "none") for sign in pattern]
 
 
-FILL = {"dense": _dense, "window": _window, "latent": _latent, "sparse": _sparse, "gdn": _gdn, "mamba": _mamba}
+def _kda(case: dict, config: dict, dice: random.Random) -> None:
+    case["layers"] = config["num_hidden_layers"] = count = dice.randrange(2, 12) * 4
+    states = [at for at in range(1, count + 1) if at % 4]
+    linear = {"head_dim": 128, "num_heads": dice.choice((16, 32, 64)), "short_conv_kernel_size": 4}
+    linear |= {"kda_layers": states, "full_attn_layers": list(range(4, count + 1, 4))}
+    config |= {"architectures": ["KimiLinearForCausalLM"], "linear_attn_config": linear, "num_shared_experts": 1}
+    config |= {"kv_lora_rank": 512, "q_lora_rank": None, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
+    config |= {"v_head_dim": 128, "num_experts": 16, "num_experts_per_token": 2, "moe_intermediate_size": 512}
+    case["block_size"], case["align"] = dice.choice((None, None, 64, 1024)), dice.random() < 0.3
+    case["ssm_dtype"] = dice.choice(("auto", "float32", "bfloat16"))
+    case["kinds"] = ["latent" if at % 4 == 3 else "state" for at in range(count)]
+
+
+FILL = {
+    "dense": _dense,
+    "window": _window,
+    "latent": _latent,
+    "sparse": _sparse,
+    "gdn": _gdn,
+    "mamba": _mamba,
+    "kda": _kda,
+}
 
 
 def ours(case: dict) -> dict:

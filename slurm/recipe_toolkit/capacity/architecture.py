@@ -50,13 +50,18 @@ class Mla:
 
 @dataclass(frozen=True)
 class Linear:
-    """Gated delta net (GDN): a state for each request, of the same size at any length."""
+    """Gated delta net (GDN): a state for each request, of the same size at any length.
+
+    ``kda``: Kimi's delta attention, whose output gate has a rank of ``v_dim`` where ``low_rank``.
+    """
 
     k_heads: int
     v_heads: int
     k_dim: int
     v_dim: int
     kernel: int
+    kda: bool = False
+    low_rank: bool = False
 
 
 @dataclass(frozen=True)

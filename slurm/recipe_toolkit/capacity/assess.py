@@ -87,12 +87,12 @@ def _sum_line(weights: Weights) -> Line:
     return Line("weights", formula, size(weights.local), weights.local)
 
 
-def known_terms(card: Card, gpu: Gpu | None) -> tuple[Term, ...] | None:
+def known_terms(card: Card, gpu: Gpu | None, batched: int) -> tuple[Term, ...] | None:
     """The terms that logs have given for ``gpu``, if there are any."""
     if gpu is None:
         return None
     found = next((item for item in card.measured if str(item.get("gpu")).lower() == gpu.name.lower()), None)
-    return None if found is None else measured_terms(found)
+    return None if found is None else measured_terms(found, batched)
 
 
 def assess(recipe: Recipe, role: Role, card: Card, gpu: Gpu | None, terms: tuple[Term, ...] | None = None) -> Capacity:
@@ -105,7 +105,7 @@ def assess(recipe: Recipe, role: Role, card: Card, gpu: Gpu | None, terms: tuple
     settings = settings_of(recipe, role, model, gpu)
     chosen: tuple[Term, ...] = ()
     if gpu is not None:
-        chosen = terms or _merged(assumed_terms(model, settings), known_terms(card, gpu))
+        chosen = terms or _merged(assumed_terms(model, settings), known_terms(card, gpu, settings.batched))
     return measure(recipe, role, model, gpu, settings, chosen)
 
 

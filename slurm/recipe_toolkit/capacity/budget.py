@@ -51,16 +51,18 @@ class Budget:
     lines: tuple[Line, ...]
 
 
-def measured_terms(measured: Mapping[str, Any]) -> tuple[Term, ...]:
-    """Terms that a log has given, in bytes, each a number or [low, high]: ``other`` (not torch's), ``activations``,
-    ``graphs``.
+def measured_terms(measured: Mapping[str, Any], batched: int) -> tuple[Term, ...]:
+    """Terms that a log has given, in bytes, each a number or [low, high]: ``other`` (not torch's), ``graphs``, and
+    ``activations``, or ``activations_per_token`` of the ``batched`` ones.
     """
     source, terms = str(measured.get("source", "a log")), []
     for key, name in (("other", "context, NCCL"), ("activations", "activations"), ("graphs", "CUDA graphs")):
-        if key in measured:
-            value = measured[key]
+        each = measured.get(f"{key}_per_token")
+        value = each * batched if each is not None else measured.get(key)
+        if value is not None:
             low, high = value if isinstance(value, (list, tuple)) else (value, value)
-            terms.append(Term(name, float(low), float(high), "measured", source))
+            formula = f"measured: {batched:,} tokens x {each / 1000:,.0f} KB" if each is not None else "measured"
+            terms.append(Term(name, float(low), float(high), formula, source))
     return tuple(terms)
 
 

@@ -67,7 +67,7 @@ def _whole(
         layers=layers,
         mtp=mtp,
         width=min(_WIDTHS[dtype], 2),  # vLLM's dtype `auto` makes 16 bits of 32
-        longest=int(config["max_position_embeddings"]),
+        longest=int(config.get("max_position_embeddings") or config["model_max_length"]),
         quantization=quantization,
         prefix=prefix[0],
         ssm_dtype=config.get("mamba_ssm_dtype") or config.get("mamba_ssm_cache_dtype"),
@@ -278,7 +278,32 @@ def _nemotron_moe(config: Config) -> Moe:
     )
 
 
+def _kimi_linear(config: Config) -> _Parts:
+    count, linear = int(config["num_hidden_layers"]), config["linear_attn_config"]
+    states = {int(at) for at in linear["kda_layers"]}  # counted from 1
+    if states | {int(at) for at in linear["full_attn_layers"]} != set(range(1, count + 1)):
+        raise UnknownModel("linear_attn_config of KimiLinearForCausalLM does not tell of every layer")
+    if config.get("num_nextn_predict_layers"):
+        raise UnknownModel("the MTP layers of KimiLinearForCausalLM are not known")
+    heads, width = int(linear["num_heads"]), int(linear["head_dim"])
+    low = not linear.get("use_full_rank_gate", False)
+    kernel = int(linear["short_conv_kernel_size"])
+    state = Linear(heads, heads, width, width, kernel, kda=True, low_rank=low)
+    experts = {**config, "n_routed_experts": config["num_experts"], "topk_method": "noaux_tc"}
+    experts |= {
+        "num_experts_per_tok": config["num_experts_per_token"],
+        "n_shared_experts": config.get("num_shared_experts"),
+    }
+    dense, step = int(config.get("first_k_dense_replace") or 0), int(config.get("moe_layer_freq") or 1)
+    layers = []
+    for at in range(count):
+        mlp = _deepseek_moe(experts) if at >= dense and at % step == 0 else Dense(int(config["intermediate_size"]))
+        layers.append(Layer(at, state if at + 1 in states else _mla(config, at, count), mlp))
+    return tuple(layers), (), _PLAIN
+
+
 READERS: dict[str, Callable[[Config], _Parts]] = {
+    "KimiLinearForCausalLM": _kimi_linear,
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _llama,
     "MixtralForCausalLM": _mixtral,

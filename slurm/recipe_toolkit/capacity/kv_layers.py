@@ -101,7 +101,7 @@ def ssm_width(flags: KvFlags, model: Architecture) -> int:
     """Bytes of a value of a recurrent state: the flag's, else config.json's where vLLM heeds it, else conv's."""
     if flags.ssm_dtype != "auto":
         return _state_width(flags.ssm_dtype, model.width)
-    default = "float32" if model.name.startswith("NemotronH") else "auto"
+    default = "float32" if model.name.startswith(("NemotronH", "KimiLinear")) else "auto"
     heeded = model.name.startswith(("NemotronH", "Qwen3_5"))
     told = (model.ssm_dtype if heeded else None) or default
     return _state_width(flags.conv_dtype if told == "auto" else told, model.width)

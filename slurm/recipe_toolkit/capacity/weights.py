@@ -119,6 +119,8 @@ class _Maker:
             yield from self.gqa(mixer, f"{name}.self_attn", draft)
         elif isinstance(mixer, Mla):
             yield from self.mla(mixer, f"{name}.self_attn", draft)
+        elif isinstance(mixer, Linear) and mixer.kda:
+            yield from self.kda(mixer, f"{name}.self_attn")
         elif isinstance(mixer, Linear):
             yield from self.linear(mixer, f"{name}.linear_attn", draft)
         elif isinstance(mixer, Mamba2):
@@ -177,6 +179,21 @@ class _Maker:
         yield self.matrix(group, f"{name}.conv1d", conv, 1, "tp", PLAIN[self.model.width])
         yield self.matrix(group, f"{name}.out_proj", hidden, values, "tp")
         yield self.small(f"{draft}norms and biases", 2 * mixer.v_heads + mixer.v_dim)
+
+    def kda(self, mixer: Linear, name: str) -> Iterator[Piece]:
+        group, hidden, inner = "linear attention", self.model.hidden, mixer.v_heads * mixer.v_dim
+        for part in ("q_proj", "k_proj", "v_proj"):
+            yield self.matrix(group, f"{name}.{part}", inner, hidden, "tp")
+        yield self.matrix(group, f"{name}.b_proj", mixer.v_heads, hidden, "tp")
+        for gate in ("f", "g") if mixer.low_rank else ("f",):
+            yield self.matrix(group, f"{name}.{gate}_a_proj", mixer.v_dim, hidden, "each")
+            yield self.matrix(group, f"{name}.{gate}_b_proj", inner, mixer.v_dim, "tp")
+        if not mixer.low_rank:
+            yield self.matrix(group, f"{name}.g_proj", inner, hidden, "tp")
+        yield self.matrix(group, f"{name}.conv1d", 3 * inner, mixer.kernel, "tp", PLAIN[4])
+        yield self.matrix(group, f"{name}.o_proj", hidden, inner, "tp")
+        yield self.small("norms and biases", mixer.v_heads + inner, 4)
+        yield self.small("norms and biases", mixer.v_dim)
 
     def mamba(self, mixer: Mamba2, name: str) -> Iterator[Piece]:
         group, hidden, plain = "state-space mixers", self.model.hidden, PLAIN[self.model.width]

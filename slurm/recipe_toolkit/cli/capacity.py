@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     metavar="DIR|FILE",
     help="The model's folder or config.json, in place of the profile's.",
 )
+@click.option("--hub", is_flag=True, help="Fetch config.json from the hub ($HF_ENDPOINT, $HF_TOKEN).")
 @click.option("--gpu-memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="Memory of a GPU.")
 @click.option(
     "--topologies", type=click.IntRange(1, 1024), metavar="N", help="Compare all layouts of N GPUs for one instance."
@@ -53,6 +54,7 @@ def capacity_command(
     cluster: str | None,
     sets: tuple[str, ...],
     model: Path | None,
+    hub: bool,
     gpu_memory: float | None,
     topologies: int | None,
     calibrate: str | None,
@@ -61,9 +63,9 @@ def capacity_command(
 ) -> int:
     """Show what fits into the GPUs of recipe FILE: weights, KV cache, requests at once.
 
-    Nothing is contacted and no GPU is touched: the model's config.json is enough. What follows from no config is a
-    range, from what is counted to what has been measured. Exit code 1 where a role cannot load, or prefill and decode
-    cannot shake hands.
+    No GPU is touched, and nothing contacted but with --hub: the model's config.json is enough. What follows from no
+    config is a range, from what is counted to what has been measured. Exit code 1 where a role cannot load, or
+    prefill and decode cannot shake hands.
     """
     from recipe_toolkit.cli.foreign import load_any
     from recipe_toolkit.cluster_loader import load_cluster
@@ -72,11 +74,11 @@ def capacity_command(
     profile = cluster or os.environ.get("RECIPE_CLUSTER") or "local"
     site = load_cluster(profile).cluster
     recipe = load_any(file, sets).recipe
-    answer = assess_recipe(recipe, site, model, gpu_memory)
+    answer = assess_recipe(recipe, site, model, gpu_memory, hub=hub)
     rows: dict[str, list[tuple[str, str, str]]] = {}
     if calibrate is not None:
         terms, rows = _calibrated(answer, calibrate, cluster)
-        answer = assess_recipe(recipe, site, model, gpu_memory, terms)
+        answer = assess_recipe(recipe, site, model, gpu_memory, hub=hub, terms=terms)
     if topologies is not None:
         _show_layouts(recipe, answer.roles, topologies, as_json)
         return 0
