@@ -1,0 +1,35 @@
+"""Four bare nodes for the whole session."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+
+from ansible_rig import ANSIBLE, Nodes, make_nodes
+
+
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """melchior, balthasar, casper and artaban."""
+    yield from make_nodes(tmp_path_factory, "nodes", 4)
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[[str, str], ModuleType]:
+    """``program(role, name)``: a program of a role, as a module."""
+
+    def load(role: str, name: str) -> ModuleType:
+        path = ANSIBLE / "roles" / role / "files" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(f"{role}_{name}", path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load
