@@ -60,6 +60,28 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What `recipe check` and the check inside jobs hold the nodes to.
+
+    ``bind``: whether jobs are checked before engines start. ``hosts``: the nodes, as ssh takes them. ``lanes``:
+    interface to network (``A.B.C.D/N``). ``mtu``: bytes, of each lane. ``speed``: Mb/s, of each lane. ``driver``: its
+    version. ``ports``: that must be free. ``disk``: folder to bytes that must be free. ``ring``: there is no switch
+    between the lanes. ``skip``: ids of checks that are left out.
+    """
+
+    bind: bool = True
+    hosts: tuple[str, ...] = ()
+    lanes: Mapping[str, str] = field(default_factory=dict)
+    mtu: int = 9000
+    speed: int | None = None
+    driver: str | None = None
+    ports: tuple[int, ...] = ()
+    disk: Mapping[str, int] = field(default_factory=dict)
+    ring: bool = False
+    skip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A checked profile.
 
@@ -83,3 +105,4 @@ class Cluster:
     interface: str | None = None
     max_nodes: int | None = None
     slurm: Slurm = Slurm()
+    check: Check = Check()

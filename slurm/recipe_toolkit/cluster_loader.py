@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe_toolkit.cluster import Cluster, Container, Slurm, Tool
+from recipe_toolkit.cluster import Check, Cluster, Container, Slurm, Tool
 from recipe_toolkit.cluster_files import EMBEDDED, cluster_folders, known_clusters
 from recipe_toolkit.document import Document, read_document
 from recipe_toolkit.durations import format_time_limit, minutes_warning, parse_duration, parse_time_limit
@@ -21,6 +21,7 @@ from recipe_toolkit.overrides import apply_sets
 from recipe_toolkit.schema_check import check_schema, repaired
 
 SCHEMA = 1
+_GIB = 1 << 30
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 
@@ -179,12 +180,19 @@ def _build(data: dict[str, Any]) -> Cluster:
             max_time_s=parse_time_limit(max_time) if max_time is not None else None,
             signal_lead_s=math.ceil(parse_duration(signal_lead)),
         ),
+        check=_check(data.get("check", {})),
     )
+
+
+def _check(data: dict[str, Any]) -> Check:
+    check: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in data.items()}
+    return Check(**{**check, "disk": {path: math.ceil(gib * _GIB) for path, gib in data.get("disk", {}).items()}})
 
 
 def _cluster_data(cluster: Cluster) -> dict[str, Any]:
     slurm = dict(vars(cluster.slurm))
     max_time, signal_lead = slurm.pop("max_time_s"), slurm.pop("signal_lead_s")
+    check = {**vars(cluster.check), "disk": {path: size / _GIB for path, size in cluster.check.disk.items()}}
     slurm |= {"max_time": format_time_limit(max_time) if max_time else None, "signal_lead": signal_lead}
     data = {
         "schema": SCHEMA,
@@ -192,6 +200,7 @@ def _cluster_data(cluster: Cluster) -> dict[str, Any]:
         "tools": {name: _said(vars(tool)) for name, tool in cluster.tools.items()},
         "container": _said(vars(cluster.container)),
         "slurm": _said(slurm) if cluster.scheduler == "slurm" or cluster.slurm != Slurm() else None,
+        "check": _said(check) if cluster.check != Check() else None,
     }
     return _said(data)
 

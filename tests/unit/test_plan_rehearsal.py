@@ -36,8 +36,10 @@ def words(process):
 @pytest.mark.parametrize("name", REAL)
 def test_only_the_heads_of_the_engines_differ(name):
     real, rehearsal = plan_of(name), plan_of(name, rehearse=True)
-    parts = {key: getattr(real, key) for key in ("engine", "rehearsal", "processes", "benchmarks", "images")}
+    parts = {key: getattr(real, key) for key in ("engine", "rehearsal", "processes", "benchmarks", "images", "check")}
     assert dataclasses.replace(rehearsal, **parts) == real
+    assert rehearsal.check["device"] == "cpu"  # nothing is asked of GPUs, networks or weights
+    assert not {"env", "lanes", "images", "model"} & set(rehearsal.check)
     assert (rehearsal.engine, rehearsal.rehearsal) == ("sim", True)
     for one, other in zip(real.processes, rehearsal.processes, strict=True):
         if one.role == "router":

@@ -15,6 +15,7 @@ VERBS = {
     "import": ("importing", "Turn recipes of other tools into recipes; says what is lost."),
     "plan": ("plan", "Show what would run where, offline."),
     "capacity": ("capacity", "Show what fits into the GPUs: weights, KV cache, requests."),
+    "check": ("check", "Check that nodes are fit to serve, or say which is not and why."),
     "diff": ("diff", "Show what differs between recipes or runs, field by field."),
     "submit": ("submit", "Write the run folder and submit the job."),
     "list": ("list", "List the runs of a profile."),
@@ -32,7 +33,7 @@ VERBS = {
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
 SECTIONS = {
-    "Write and check": ("new", "import", "validate", "plan", "capacity", "diff", "schema", "completion"),
+    "Write and check": ("new", "import", "validate", "plan", "capacity", "check", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
     "Results": ("collect", "report", "compare"),
 }

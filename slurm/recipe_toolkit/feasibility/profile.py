@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
 from recipe_toolkit.cluster import Cluster
@@ -53,6 +54,11 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         # Other things than GPUs are asked for by gres too.
         if name in DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
             yield Fault(("slurm", "directives", name), f"is set by {DIRECTIVES[name]}", "leave it out here", key=True)
+    for name, network in cluster.check.lanes.items():
+        try:
+            ipaddress.IPv4Network(network)
+        except ValueError as error:
+            yield Fault(("check", "lanes", name), f"is no network: {error}", "as in 10.0.1.0/24")
     yield from containers.check_profile(cluster)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.plan import client, flags, setup, sim, vllm
+from recipe_toolkit.plan import client, expect, flags, setup, sim, vllm
 from recipe_toolkit.plan import router as routing
 from recipe_toolkit.plan.container import housed, images
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
@@ -48,6 +48,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         processes.append(routing.router(recipe, cluster, engines))
     entry = processes[-1] if len(processes) > len(engines) else next(item for item in engines if item.api)
     points = tuple(client.points(recipe, cluster, entry))
+    wanted_images = images(cluster.container, [*processes, *(point.process for point in points)])
     return Plan(
         name=recipe.name,
         engine=recipe.engine.kind,
@@ -69,8 +70,9 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         published=tuple(_said(item) for item in recipe.published),
         interface=cluster.interface,
         rehearsal=rehearse,
-        images=images(cluster.container, [*processes, *(point.process for point in points)]),
+        images=wanted_images,
         setup=setup.steps(recipe),
+        check=expect.of_recipe(recipe, cluster, engines, wanted_images).to_json(),
     )
 
 

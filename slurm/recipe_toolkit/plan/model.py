@@ -193,7 +193,8 @@ class Plan:
     """A run, decided. ``entry``: the process that clients talk to. ``device``: ``gpu`` or ``cpu``.
 
     ``rehearsal``: the engine is the simulated one in place of the recipe's, and no GPU is asked for.
-    ``published``: what others have reported, as the recipe says it.
+    ``published``: what others have reported, as the recipe says it. ``check``: what must hold on every node
+    (:class:`recipe_toolkit.plan.expect.Expect`).
     """
 
     name: str
@@ -218,6 +219,7 @@ class Plan:
     rehearsal: bool = False
     images: tuple[Image, ...] = ()
     setup: tuple[SetupStep, ...] = ()
+    check: Mapping[str, Any] = field(default_factory=dict)
     schema: int = PLAN_SCHEMA
 
     @property

@@ -1,0 +1,414 @@
+"""What a preflight reads of a node: one script, the standard library alone, nothing changed.
+
+It is run as it is by the agent of a job, and piped into ``python3`` where a node is reached by ssh: so it
+imports nothing of this package. A request (a JSON object) names sections, and what each must look at; the
+answer holds each section's raw findings, or ``{"error": TEXT}``. What they mean is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+MARK = "RECIPE-PROBE "  # what a login prints before it is no answer
+COMMAND_S = 20.0
+HASH_BYTES = 1 << 20
+MAX_TEXT = 200_000  # characters of one file or command that are kept
+MAX_HEADER = 100 << 20  # bytes of a safetensors header, as the format's own reader bounds it
+
+_UNITS = "docker containerd slurmd earlyoom nvidia-imex"
+_INSPECT = '{"id":{{json .Id}},"digests":{{json .RepoDigests}},"layers":{{json .RootFS.Layers}}}'
+_INFO = '{"Driver":{{json .Driver}},"DriverStatus":{{json .DriverStatus}},"Runtimes":{{json .Runtimes}}}'
+_INSIDE = "ulimit -n; ulimit -l; ldconfig -p | grep -c libibverbs"
+_CSV = "--format=csv,noheader,nounits"
+# Every program that a probe starts, and how. {} stands for a word, or words, of the request.
+COMMANDS: dict[str, list[str]] = {
+    "units": f"systemctl show {_UNITS} --no-pager -p Id,LoadState,ActiveState,LimitMEMLOCK,LimitNOFILE".split(),
+    "modinfo": ["modinfo", "-F", "version", "nvidia"],
+    "gpus": f"nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.free {_CSV}".split(),
+    "smi": ["nvidia-smi", "-q"],
+    "power": f"nvidia-smi --query-gpu=index,power.draw,clocks.sm,utilization.gpu {_CSV}".split(),
+    "holds": ["apt-mark", "showhold"],
+    "apt": ["apt-config", "dump"],
+    "dpkg": ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", "*nvidia*"],
+    "imex": ["nvidia-imex-ctl", "-N"],
+    "journal": ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "cat", "-n", "20000"],
+    "addresses": ["ip", "-j", "-4", "address", "show"],
+    "routes": ["ip", "-j", "-4", "route", "show", "default"],
+    "ibv": ["ibv_devinfo", "-d", "{}"],
+    "docker": ["docker", "info", "--format", _INFO],
+    "cdi": ["nvidia-ctk", "cdi", "list"],
+    "image": ["{}", "image", "inspect", "--format", _INSPECT, "{}"],
+    "srun": ["srun", "--help"],
+    "enroot": ["enroot", "version"],
+    "firewall": ["iptables", "-w", "2", "-S", "DOCKER-USER"],
+    "ping": ["ping", "-n", "-q", "-c", "1", "-W", "2", "-M", "do", "-s", "{}", "-I", "{}", "{}"],
+    "inside": [*["{}", "run", "--rm", "--network", "none", "--entrypoint", "sh", "{}", "-c"], _INSIDE],
+}
+_SYSCTLS = (
+    "kernel.apparmor_restrict_unprivileged_userns",
+    "user.max_user_namespaces",
+    "net.ipv4.ip_forward",
+    "net.ipv4.ip_local_port_range",
+)
+Want = dict[str, Any]
+
+
+def run(name: str, *words: str | list[str], timeout: float = COMMAND_S) -> dict[str, Any]:
+    """One of :data:`COMMANDS`: ``rc`` (None: it is not there, or did not end), ``out``, ``err``."""
+    rest = iter(words)
+    argv: list[str] = []
+    for word in COMMANDS[name]:
+        item = next(rest) if word == "{}" else word
+        argv += [item] if isinstance(item, str) else item
+    path = shutil.which(argv[0], path=os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin")
+    if path is None:
+        return {"rc": None, "out": "", "err": f"no {argv[0]} on PATH"}
+    try:
+        env = {**os.environ, "LC_ALL": "C"}
+        done = subprocess.run(
+            [path, *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=env
+        )
+    except subprocess.TimeoutExpired:
+        return {"rc": None, "out": "", "err": f"{argv[0]} did not end in {timeout:g} s"}
+    except OSError as error:
+        return {"rc": None, "out": "", "err": str(error)}
+    out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return {"rc": done.returncode, "out": out[-MAX_TEXT:], "err": err[-2000:].strip()}
+
+
+def read(path: str | Path, most: int = MAX_TEXT) -> str | None:
+    """The text of a file, stripped; None where it cannot be read (an empty GID slot answers EINVAL)."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(most).strip()
+    except OSError:
+        return None
+
+
+def _names(folder: str | Path) -> list[str]:
+    try:
+        return sorted(path.name for path in Path(folder).iterdir())
+    except OSError:
+        return []
+
+
+def _sha256(path: Path) -> str | None:
+    made = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            for block in iter(lambda: file.read(HASH_BYTES), b""):
+                made.update(block)
+    except OSError:
+        return None
+    return made.hexdigest()
+
+
+def system(_: Want) -> Any:
+    """Kernel, release, memory, sysctls and this process's own limits: /proc, /etc/os-release, /etc/dgx-release."""
+    uname = os.uname()
+    limits = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())) for name in ("nofile", "memlock")}
+    target = Path("/etc/systemd/system/default.target")
+    return {
+        "host": uname.nodename,
+        "kernel": uname.release,
+        "machine": uname.machine,
+        "os_release": read("/etc/os-release"),
+        "dgx_release": read("/etc/dgx-release"),
+        "cmdline": read("/proc/cmdline"),
+        "meminfo": read("/proc/meminfo"),
+        "swaps": read("/proc/swaps"),
+        "target": target.resolve().name if target.is_symlink() else "",
+        "sysctl": {name: read("/proc/sys/" + name.replace(".", "/")) for name in _SYSCTLS},
+        "limits": {name: [None if n == resource.RLIM_INFINITY else n for n in pair] for name, pair in limits.items()},
+    }
+
+
+def units(_: Want) -> Any:
+    """Limits and state of the services: systemctl show."""
+    return run("units")
+
+
+def driver(_: Want) -> Any:
+    """The NVIDIA driver: /proc/driver/nvidia/version, modinfo, nvidia-smi, what apt holds."""
+    apt = run("apt")
+    apt["out"] = "\n".join(line for line in apt["out"].splitlines() if "Package-Blacklist" in line)
+    return {
+        "loaded": read("/proc/driver/nvidia/version"),
+        "modinfo": run("modinfo"),
+        "gpus": run("gpus", timeout=60),
+        "peermem": Path("/sys/module/nvidia_peermem").is_dir(),
+        "holds": run("holds"),
+        "apt": apt,
+        "dpkg": run("dpkg"),
+    }
+
+
+def fabric(_: Want) -> Any:
+    """NVLink's fabric as each GPU reports it: nvidia-smi -q."""
+    found = run("smi", timeout=60)
+    lines = found["out"].splitlines()
+    at = [index for index, line in enumerate(lines) if line.strip() == "Fabric"]
+    return {**found, "out": "\n".join(line for index in at for line in lines[index : index + 4])}
+
+
+def imex(_: Want) -> Any:
+    """IMEX: nvidia-imex-ctl -N, its nodes_config.cfg, its channel."""
+    return {
+        "ctl": run("imex"),
+        "config": _sha256(Path("/etc/nvidia-imex/nodes_config.cfg")),
+        "channel": Path("/dev/nvidia-caps-imex-channels/channel0").exists(),
+    }
+
+
+def klog(_: Want) -> Any:
+    """Errors of the GPUs in the kernel's log: journalctl -k -b."""
+    found = run("journal")
+    lines = found["out"].splitlines()
+    bad = [line[:300] for line in lines if re.search(r"NVRM: Xid|NV_ERR_NO_MEMORY", line)]
+    return {"rc": found["rc"], "err": found["err"], "lines": len(lines), "bad": bad[-10:]}
+
+
+def power(_: Want) -> Any:
+    """Power and clocks of the GPUs: nvidia-smi."""
+    return run("power")
+
+
+def net(_: Want) -> Any:
+    """Network interfaces: /sys/class/net, ip address, ip route."""
+    interfaces = {}
+    for name in _names("/sys/class/net"):
+        base = f"/sys/class/net/{name}"
+        found: dict[str, Any] = {key: read(f"{base}/{key}") for key in ("operstate", "carrier", "speed", "mtu")}
+        found["wireless"] = Path(f"{base}/wireless").is_dir()
+        interfaces[name] = found
+    return {"interfaces": interfaces, "addresses": run("addresses"), "routes": run("routes")}
+
+
+def rdma(want: Want) -> Any:
+    """RDMA devices: /sys/class/infiniband, /dev/infiniband, ibv_devinfo."""
+    root = "/sys/class/infiniband"
+    devices = {}
+    for name in _names(root):
+        ports = {}
+        for port in _names(f"{root}/{name}/ports"):
+            base = f"{root}/{name}/ports/{port}"
+            found: dict[str, Any] = {
+                key: read(f"{base}/{key}") for key in ("state", "phys_state", "link_layer", "rate")
+            }
+            ports[port] = {**found, "gids": list(_gids(base))}
+        netdevs = _names(f"{root}/{name}/device/net")
+        devices[name] = {"ports": ports, "netdevs": netdevs, "ibv": run("ibv", name) if name in want["hcas"] else None}
+    nodes = {str(path): os.access(path, os.R_OK | os.W_OK) for path in sorted(Path("/dev/infiniband").glob("*"))}
+    return {"devices": devices, "dev": nodes}
+
+
+def _gids(base: str) -> Iterator[dict[str, Any]]:
+    """The GIDs that are set; reading the type of an empty slot fails with EINVAL."""
+    for index in sorted((name for name in _names(f"{base}/gids") if name.isdigit()), key=int):
+        gid = read(f"{base}/gids/{index}")
+        if gid and gid.replace(":", "").strip("0"):
+            kind, ndev = (read(f"{base}/gid_attrs/{key}/{index}") for key in ("types", "ndevs"))
+            yield {"index": int(index), "gid": gid, "type": kind, "ndev": ndev}
+
+
+def docker(_: Want) -> Any:
+    """Docker: docker info, /etc/docker/daemon.json, nvidia-ctk cdi list."""
+    return {"info": run("docker"), "daemon": read("/etc/docker/daemon.json"), "cdi": run("cdi")}
+
+
+def images(want: Want) -> Any:
+    """Container images: image inspect, or the file's size (and SHA-256, when asked to look deep)."""
+    found = {}
+    for item in want["images"]:
+        if item["file"]:
+            path = Path(item["file"])
+            there = path.is_file()
+            size, digest = path.stat().st_size if there else None, _sha256(path) if there and want["deep"] else None
+            found[item["reference"]] = {"file": str(path), "bytes": size, "sha256": digest}
+        else:
+            found[item["reference"]] = run("image", item["engine"], item["reference"])
+    return found
+
+
+def inside(want: Want) -> Any:
+    """Limits and libraries inside the images: docker run --rm (deep only)."""
+    wanted = [item for item in want["images"] if not item["file"]]
+    return {item["reference"]: run("inside", item["engine"], item["reference"], timeout=120) for item in wanted}
+
+
+def model(want: Want) -> Any:
+    """The model's folder: links, shards that its index names, sizes that headers tell, the manifest (deep: hashes)."""
+    root = Path(want["model"])
+    if not root.is_dir():
+        return {"path": str(root), "there": False}
+    files: list[Path] = []
+    dangling = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(folder, name) for name in names):
+            if path.exists():
+                files.append(path)
+            else:
+                dangling.append(str(path.relative_to(root)))
+    return {
+        "path": str(root),
+        "there": True,
+        "files": len(files),
+        "dangling": sorted(dangling),
+        "missing": sorted(_missing_shards(root, files)),
+        "cut": sorted(_cut(root, files)),
+        "config": _sha256(root / "config.json"),
+        "manifest": _sha256(root / want["manifest"]),
+        "deep": _verify(root, root / want["manifest"], files) if want["deep"] else None,
+    }
+
+
+def _missing_shards(root: Path, files: list[Path]) -> set[str]:
+    missing = set()
+    for index in (path for path in files if path.name.endswith(".index.json")):
+        try:
+            shards = set(json.loads(index.read_bytes())["weight_map"].values())
+            missing |= {str((index.parent / name).relative_to(root)) for name in shards if not _there(index, name)}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            missing.add(f"{index.relative_to(root)} (it cannot be read)")
+    return missing
+
+
+def _there(index: Path, name: str) -> bool:
+    path = index.parent / name
+    return path.exists() or path.is_symlink()  # a link to nothing is told of as such
+
+
+def _cut(root: Path, files: list[Path]) -> Iterator[str]:
+    """Shards whose size is not what their own header says: eight bytes of length, the header, the tensors."""
+    for path in (item for item in files if item.suffix == ".safetensors"):
+        name = path.relative_to(root)
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                length = struct.unpack("<Q", file.read(8))[0]
+                header: dict[str, Any] = json.loads(file.read(min(length, MAX_HEADER)))
+            ends = [value["data_offsets"][1] for key, value in header.items() if key != "__metadata__"]
+            if size != 8 + length + max(ends, default=0):
+                yield f"{name} ({size} bytes, but {8 + length + max(ends, default=0)} by its header)"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+            yield f"{name} (its header cannot be read)"
+
+
+def _verify(root: Path, manifest: Path, files: list[Path]) -> dict[str, Any]:
+    """Every file hashed again: what differs from the manifest, and all hashes' hash for a comparison of nodes."""
+    listed = {}
+    for line in (read(manifest, -1) or "").splitlines():
+        digest, _, name = line.partition(" ")
+        if name:
+            listed[name.lstrip(" *").removeprefix("./")] = digest
+    names = sorted(listed or (str(path.relative_to(root)) for path in files))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # hashlib releases the lock
+        found = dict(zip(names, pool.map(lambda name: _sha256(root / name), names), strict=True))
+    bad = [name for name in names if found[name] != listed[name]] if listed else []
+    whole = hashlib.sha256("".join(f"{found[name]}  {name}\n" for name in names).encode()).hexdigest()
+    return {"against": "manifest" if listed else None, "bad": bad, "hashed": len(names), "sha256": whole}
+
+
+def disk(want: Want) -> Any:
+    """Free bytes and inodes of the file systems that hold some folders: statvfs."""
+    found: dict[str, Any] = {}
+    for path in want["disk"]:
+        there = next(item for item in (Path(path), *Path(path).parents) if item.exists())
+        try:
+            seen = os.statvfs(there)
+            found[path] = {"bytes": seen.f_bavail * seen.f_frsize, "inodes": seen.f_favail if seen.f_files else None}
+        except OSError as error:
+            found[path] = {"error": str(error)}
+    return found
+
+
+def ports(_: Want) -> Any:
+    """TCP ports that something listens on: /proc/net/tcp, /proc/net/tcp6."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in (read(f"/proc/net/{name}", -1) or "").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 3 and words[3] == "0A":
+                found.add(int(words[1].rpartition(":")[2], 16))
+    return sorted(found)
+
+
+def slurm(_: Want) -> Any:
+    """Slurm and enroot: srun --help, enroot version, /etc/enroot."""
+    confs = [*sorted(Path("/etc/enroot/enroot.conf.d").glob("*.conf")), Path("/etc/enroot/enroot.conf")]
+    return {"srun": run("srun"), "enroot": run("enroot"), "conf": "\n".join(read(path) or "" for path in confs)}
+
+
+def forward(_: Want) -> Any:
+    """Whether this node hands packets on, as a ring without a switch needs: iptables -S DOCKER-USER."""
+    return run("firewall")
+
+
+def pings(want: Want) -> Any:
+    """Pings that may not be split, over the lanes: ping -M do."""
+    asked = want["pings"]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        done = pool.map(lambda p: run("ping", str(p["bytes"]), p["interface"], p["peer"], timeout=10), asked)
+        return [{**ping, "rc": found["rc"], "err": found["err"]} for ping, found in zip(asked, done, strict=True)]
+
+
+SECTIONS: dict[str, Callable[[Want], Any]] = {
+    "system": system,
+    "units": units,
+    "driver": driver,
+    "fabric": fabric,
+    "imex": imex,
+    "klog": klog,
+    "power": power,
+    "net": net,
+    "rdma": rdma,
+    "docker": docker,
+    "images": images,
+    "inside": inside,
+    "model": model,
+    "disk": disk,
+    "ports": ports,
+    "slurm": slurm,
+    "forward": forward,
+    "pings": pings,
+}
+
+
+def answer(request: Want) -> dict[str, Any]:
+    """The sections that a request names, and the node's clock before and after, in seconds."""
+    began = time.time()
+    found: dict[str, Any] = {}
+    for name in request["sections"]:
+        try:
+            found[name] = SECTIONS[name](request)
+        except Exception as error:  # one section less, never a probe less
+            found[name] = {"error": f"{type(error).__name__}: {error}"}
+    return {"host": os.uname().nodename, "began": began, "ended": time.time(), "sections": found}
+
+
+def serve() -> None:
+    """Answer requests, a line each, until stdin ends."""
+    for line in sys.stdin.buffer:
+        if line.strip():
+            sys.stdout.write("\n" + MARK + json.dumps(answer(json.loads(line))) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        serve()

@@ -1,0 +1,141 @@
+"""``recipe check`` as a user types it, with an ssh that runs what it is given on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+PROFILE = """
+schema: 1
+name: here
+scheduler: slurm
+runs: .
+check: {hosts: [one, root@two, gone]}
+"""
+SSH = """#!/bin/sh
+echo "$@" >> {log}
+echo welcome to the node
+for word; do last=$word; [ "$before" = -- ] && host=$word; before=$word; done
+[ "$host" = gone ] && {{ echo 'ssh: connect to host gone port 22: No route to host' >&2; exit 255; }}
+[ "$host" = silent ] && exec sleep 60
+[ "$host" = bare ] && {{ echo 'python3: not found' >&2; exit 127; }}
+exec sh -c "$last"
+"""
+
+
+@pytest.fixture
+def nodes(recipe, tmp_path, monkeypatch):
+    """A profile with three hosts, of which one does not answer; the log of the fake ssh's words."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    ssh, log = folder / "ssh", tmp_path / "ssh.log"
+    ssh.write_text(SSH.format(log=log))
+    ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    (recipe.folder / "here.yaml").write_text(PROFILE)
+    return log
+
+
+def outcome(done, check):
+    return next(item for item in json.loads(done.stdout)["checks"] if item["id"] == check)
+
+
+def test_the_list_needs_no_node(recipe):
+    done = recipe("check", "--list")
+    assert done.returncode == 0
+    assert "LANE.MTU" in done.stdout
+    listed = json.loads(recipe("check", "--list", "--json").stdout)
+    assert len(listed) == 39
+    assert {"id", "scope", "severity", "holds", "breaks", "reads", "remedy", "bind", "deep", "source"} == set(listed[0])
+
+
+def test_this_machine(recipe):
+    done = recipe("check", "--only", "disk.free,OS.SAME")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fit: 1 node; checks: 2 passed, 0 failed, 0 unknown, 0 skipped" in done.stdout
+
+
+def test_nothing_that_was_checked_is_no_pass(recipe):
+    done = recipe("check", "--only", "ENROOT.NS")
+    assert done.returncode == 1
+    assert "skipped, nothing here asks for it: ENROOT.NS" in done.stdout
+
+
+def test_a_node_that_does_not_answer_is_named_and_the_others_are_judged(recipe, nodes):
+    done = recipe("check", "-c", "./here.yaml")
+    assert done.returncode == 1
+    assert "SSH.BATCH (error): each node answers without asking for anything" in done.stdout
+    assert "gone: ssh: connect to host gone port 22: No route to host" in done.stdout
+    assert "mend:" in done.stdout
+    assert "not fit: 3 nodes" in done.stdout
+    done = recipe("check", "-c", "./here.yaml", "--json")
+    report = json.loads(done.stdout)
+    assert (report["ok"], report["nodes"]) == (False, ["one", "two", "gone"])
+    assert outcome(done, "SSH.BATCH")["findings"][0]["nodes"] == ["gone"]
+    assert outcome(done, "OS.SAME")["status"] == "passed"
+
+
+def test_one_connection_a_node_that_asks_nothing(recipe, nodes):
+    assert (
+        recipe("check", "-c", "./here.yaml", "--hosts", "one,root@two", "-F", "cfg", "--only", "DISK.FREE").returncode
+        == 0
+    )
+    lines = nodes.read_text().splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("-F cfg -T -o BatchMode=yes -o ConnectTimeout=10") for line in lines)
+    assert any(" -- root@two python3 -u -c " in line for line in lines)
+
+
+def test_a_node_without_python(recipe, nodes):
+    done = recipe("check", "-c", "./here.yaml", "--hosts", "one,bare", "--json")
+    assert "python3: not found" in outcome(done, "SSH.BATCH")["findings"][0]["found"]
+
+
+def test_a_fault_is_told_with_its_remedy(recipe, nodes, tmp_path):
+    (recipe.folder / "here.yaml").write_text(PROFILE.replace("gone]", "two], disk: {/: 99999999}"))
+    done = recipe("check", "-c", "./here.yaml", "--hosts", "one,two")
+    assert done.returncode == 1
+    assert "DISK.FREE (error)" in done.stdout
+    assert "free for /; wanted: 99999999.0 GiB" in done.stdout
+    assert "breaks: half a model" in done.stdout
+    assert "mend:   make room" in done.stdout
+    assert recipe("check", "-c", "./here.yaml", "--hosts", "one", "--skip", "DISK.FREE").returncode == 0
+
+
+def test_what_would_be_run(recipe, nodes):
+    done = recipe("check", "-c", "./here.yaml", "--plan")
+    assert done.returncode == 0
+    assert "gone: ssh -T -o BatchMode=yes" in done.stdout
+    assert not nodes.exists()
+    planned = json.loads(recipe("check", "-c", "./here.yaml", "--plan", "--json").stdout)
+    assert [node["name"] for node in planned["nodes"]] == ["one", "two", "gone"]
+    assert "ping" in planned["commands"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--only", "LANE.MUT"), "no such check LANE.MUT: did you mean"),
+        (("--skip", "NONE"), "no such check NONE"),
+        (("-c", "./slurm.yaml"), "no nodes are named"),
+        (("--hosts", ""), "no nodes are named"),
+        (("--hosts", "-oProxyCommand=sh"), "is no host"),
+        (("--set", "name=x"), "--set changes a recipe, and none is given"),
+    ],
+)
+def test_what_is_refused(recipe, words, said):
+    (recipe.folder / "slurm.yaml").write_text(PROFILE.replace("check: {hosts: [one, root@two, gone]}", ""))
+    done = recipe("check", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_recipe_that_is_wrong_is_refused_before_anybody_is_asked(recipe, nodes):
+    (recipe.folder / "bad.yaml").write_text("schema: 1\nname: x\nmodle: {}\n")
+    done = recipe("check", "bad.yaml", "-c", "./here.yaml")
+    assert done.returncode == 1
+    assert "bad.yaml:3" in done.stderr
+    assert not nodes.exists()
