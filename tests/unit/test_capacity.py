@@ -321,3 +321,23 @@ def test_a_hybrids_log_of_another_cache_agrees():
     assert pool.groups[-1].cache.block == 1056
     blocks = pool.blocks((46.5 * GIB,))
     assert blocks / pool.request_blocks(10_240) == pytest.approx(38.54, abs=0.06)
+
+
+def test_a_context_that_vllm_fits_itself_is_no_reason_to_refuse():
+    name = "glm-5.2/b300-8p1d-dp2.yaml"
+    sets = ("engine.args.max-model-len={}", "roles.prefill.args.enforce-eager=true", "benchmarks.2.isl=30000")
+    whole = [item.format(1_048_576) for item in sets]
+    assert role(name, "prefill", *whole).loads == "no"
+    fitted = role(name, "prefill", *(item.format(-1) for item in sets))
+    assert fitted.loads == "doubtful"
+    assert fitted.settings.longest == 1_048_576
+
+
+def test_flags_whose_memory_is_not_known():
+    for flag in ("engine.args.cpu-offload-gb=10", "engine.args.enable-lora=true"):
+        with pytest.raises(UnknownModel, match="is not known"):
+            role("llama-8b-shape/h200-agg.yaml", "serve", flag)
+    with pytest.raises(UnknownModel, match="quantizes as it loads"):
+        role("llama-8b-shape/h200-agg.yaml", "serve", "engine.args.quantization=fp8")
+    # One that only names what config.json says already.
+    role("glm-5.2/b300-colocated.yaml", "serve", "engine.args.quantization=modelopt_fp4")

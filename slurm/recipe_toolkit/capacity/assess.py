@@ -128,8 +128,9 @@ def measure(
         Fit(length, what, pool.requests(low, length), pool.requests(high, length))
         for length, what in lengths(recipe, role, settings.longest)
     )
-    longest = fits[-1]
-    loads = "yes" if longest.low else "doubtful" if longest.high else "no"
+    least = 1 if settings.fitted else settings.longest
+    one, most = (pool.requests(ends, least) for ends in (low, high))
+    loads = "yes" if one else "doubtful" if most else "no"
     found = Capacity(role, model, gpu, settings, weights, pool, left, (low, high), fits, loads, ())
     return replace(found, checks=tuple(_checks(recipe, found)))
 
@@ -165,6 +166,8 @@ def _checks(recipe: Recipe, found: Capacity) -> Iterator[Check]:
 
 def _load_check(found: Capacity) -> Check:
     left, need = found.budget, found.pool.request_bytes(found.settings.longest)
+    if found.loads == "yes" and found.settings.fitted:
+        return Check("ok", "it loads, and vLLM takes the longest context that fits")
     if found.loads == "yes":
         return Check("ok", "it loads, with room for a request of max-model-len")
     if max(left.high) <= 0:

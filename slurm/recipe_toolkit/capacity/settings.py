@@ -32,8 +32,9 @@ _SEQUENCE_PARALLEL = frozenset(
 _LATER = frozenset({"deepep_v2", "flashinfer_nvlink_one_sided", "passthrough"})
 _LATER_SINCE = (0, 32)
 # Flags that move memory in a way that is not modelled here.
-_UNKNOWN = ("quantization", "cpu-offload-gb", "enable-lora", "kv-cache-dtype-skip-layers", "enable-eplb")
+_UNKNOWN = ("cpu-offload-gb", "enable-lora", "kv-cache-dtype-skip-layers", "enable-eplb")
 _UTILIZATION = 0.92
+_FITTED = (-1, "-1", "auto")  # values of max-model-len
 _DENSE_BLOCK = {"gpu": 16, "cpu": 128}
 
 
@@ -41,6 +42,7 @@ _DENSE_BLOCK = {"gpu": 16, "cpu": 128}
 class Settings:
     """``graphs``: whether CUDA graphs are captured, ``capture``: the largest size. ``memory``: --kv-cache-memory-bytes.
 
+    ``fitted``: vLLM takes the longest context that fits, ``longest`` at most.
     ``assumed``: what stands here because the recipe does not say it. ``omitted``: what is not counted.
     """
 
@@ -52,6 +54,7 @@ class Settings:
     batched: int
     graphs: bool
     capture: int
+    fitted: bool = False
     memory: int | None = None
     blocks: int | None = None
     mtp: bool = False
@@ -92,7 +95,10 @@ class _Reader:
         for flag in _UNKNOWN:
             if self.args.get(flag) not in (None, False):
                 raise UnknownModel(f"the memory of {flag} is not known")
+        if self.args.get("quantization") and self.model.quantization.method == "none":
+            raise UnknownModel("the memory of weights that vLLM quantizes as it loads them is not known")
         drafts, mtp = self.drafts()
+        fitted = self.args.get("max-model-len") in _FITTED
         longest = self.number("max-model-len", self.model.longest, "config.json's longest context")
         sequences, batched = self.scheduler()
         graphs, capture = self.graphs(sequences, batched, drafts)
@@ -104,6 +110,7 @@ class _Reader:
             kv=self.kv(drafts, mtp, batched),
             utilization=float(utilization if utilization is not None else _UTILIZATION),
             longest=longest,
+            fitted=fitted,
             sequences=sequences,
             batched=batched,
             graphs=graphs,
