@@ -239,6 +239,12 @@ def test_stages_of_a_pipeline_are_vllms():
     assert sum(weights.stages) == weights.whole
 
 
+def test_one_block_is_kept_back():
+    pool = build_pool(shipped("llama-3.1-8b"), KvFlags())
+    assert [pool.requests(blocks, 64) for blocks in (0, 4, 5, 8, 9)] == [0, 0, 1, 1, 2]
+    assert pool.tokens(8, 64) == 128  # vLLM's log counts it in
+
+
 def test_what_is_not_known_is_refused_by_name():
     with pytest.raises(UnknownModel, match="attention of LlamaFooForCausalLM is not known"):
         read_config({"architectures": ["LlamaFooForCausalLM"]})

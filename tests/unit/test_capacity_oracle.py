@@ -160,7 +160,7 @@ def ours(case: dict) -> dict:
     blocks, need = pool.blocks(case["memory"]), pool.request_blocks(case["longest"])
     found = align(model, flags)
     block = found.block if found else next(cache.block for caches in layer_caches(model, flags) for cache in caches)
-    if blocks - 1 < need:
+    if not pool.requests(blocks, case["longest"]):
         return {"refused": True, "block": block}
     return {
         "block": block,
