@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from recipe_toolkit.submit import record
+from recipe_toolkit.submit.state import run_state
 from submit_support import make_run, wait_until, write_state
 
 RECIPE = Path(sys.executable).with_name("recipe")
@@ -652,6 +654,29 @@ def test_wait_follows_the_events_and_ctrl_c_detaches(recipe, runs, fake_slurm):
 
 
 # --- cancel
+
+
+def test_a_cancelled_job_that_never_started_is_remembered_where_slurm_forgets_it(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.says("squeue", "7|PENDING|JobHeldUser||0|0|\n", call=1)
+    fake_slurm.holds("7|CANCELLED|JobHeldUser||0|0")
+    fake_slurm.says("scancel")
+    assert recipe("cancel", "last").returncode == 0
+    fake_slurm.forgets()
+    done = recipe("wait", "last")
+    assert done.returncode == 103, done.stdout
+    assert done.stdout == f"{ONE}: cancelled\n  cancelled before it started\n"
+
+
+@pytest.mark.parametrize(("private", "state"), [("jobs,usage", "running"), ("none", "lost")])
+def test_another_users_job_that_slurm_hides_is_not_lost(runs, fake_slurm, monkeypatch, private, state):
+    run = make_run(runs, ONE, state="running", phase="bench")
+    monkeypatch.setattr(record.os, "getuid", lambda: run.root.stat().st_uid + 1)
+    fake_slurm.forgets()
+    fake_slurm.says("scontrol", f"Configuration data as of now\nPrivateData             = {private}\n", call=2)
+    told = run_state(run)
+    assert told.state == state
+    assert ("to its owner alone" in told.message) == (state == "running")
 
 
 def test_cancel_asks_slurm_and_waits(recipe, runs, fake_slurm):

@@ -156,6 +156,13 @@ def test_jobs_that_need_no_recall_are_not_asked_of_sacct(fake_slurm):
     assert fake_slurm.calls("sacct") == []
 
 
+def test_a_controller_that_does_not_answer_is_not_waited_for_twice(fake_slurm):
+    fake_slurm.says("squeue", err="slurm_load_jobs error: Unable to contact slurm controller\n", code=1)
+    fake_slurm.says("sacct", "7|TIMEOUT|0:0|n1\n")
+    assert query(["7"]).jobs["7"].state == "TIMEOUT"
+    assert fake_slurm.calls("scontrol") == []
+
+
 def test_a_controller_that_does_not_answer_is_no_proof_that_the_job_is_gone(fake_slurm):
     fake_slurm.says("squeue", err="slurm_load_jobs error: Unable to contact slurm controller\n", code=1)
     fake_slurm.says("scontrol", err="Unable to contact slurm controller\n", code=1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from recipe_toolkit.errors import SubmitError
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import controller, slurm_commands
+from recipe_toolkit.submit.folder import write_end
 from recipe_toolkit.submit.record import read_record
 from recipe_toolkit.submit.state import RunState, run_states
 from recipe_toolkit.submit.wait import Waiter
@@ -34,11 +37,22 @@ def cancel(runs: Sequence[RunDir], patience_s: float = PATIENCE_S) -> Iterator[t
             refused.append(error)
     waiter = Waiter(asked, patience_s)
     while len(waiter):
-        yield waiter.next_end(), True
+        state = waiter.next_end()
+        _keep(state)
+        yield state, True
     if len(refused) == 1:
         raise refused[0]
     if refused:
         raise SubmitError("\n".join(error.render() for error in refused))
+
+
+def _keep(state: RunState) -> None:
+    """Write down the end of a job that never started: where Slurm keeps no accounts it is soon forgotten."""
+    run = RunDir(Path(state.folder))
+    if state.state != "cancelled" or run.attempts() or read_record(run).final:
+        return
+    with contextlib.suppress(OSError):  # the job is gone all the same
+        write_end(run, "cancelled", "cancelled before it started")
 
 
 def ask(run: RunDir) -> None:

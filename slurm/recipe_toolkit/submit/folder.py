@@ -89,9 +89,14 @@ def write_job(run: RunDir, job: Mapping[str, Any]) -> None:
 
 def write_refusal(run: RunDir, message: str) -> None:
     """Say in ``state.json`` that the scheduler took no job, so that the run is listed as failed. Raises OSError."""
+    write_end(run, "failed", message)
+
+
+def write_end(run: RunDir, end: str, message: str) -> None:
+    """Write the ``state.json`` of a run that no agent will ever write to. Raises OSError."""
     state = {
         "schema": STATE_SCHEMA,
-        "state": "failed",
+        "state": end,
         "phase": "submit",
         "attempt": 0,
         "updated": time.time(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ class Record:
 
     ``born``: when the folder was made, 0 if it is gone or cannot be looked into. ``cut``: the end is from the
     events alone: state.json could not be written any more. ``copy``: `recipe collect` made the folder, so that
-    no scheduler may be asked about its job. ``trouble``: files that could not be read.
+    no scheduler may be asked about its job. ``foreign``: another user's. ``trouble``: files that could not be read.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Record:
     rehearsal: bool = False
     model: str | None = None
     copy: bool = False
+    foreign: bool = False
     trouble: tuple[str, ...] = ()
 
     @property
@@ -53,10 +55,11 @@ def read_record(run: RunDir) -> Record:
     trouble: list[str] = []
     try:
         # Opening the folder makes an NFS client ask for files that were replaced a moment ago.
-        born = run.root.stat().st_mtime
+        found = run.root.stat()
+        born, foreign = found.st_mtime, os.getuid() not in (0, found.st_uid)
         next(run.root.iterdir(), None)
     except OSError:
-        born = 0.0
+        born, foreign = 0.0, False
     job = _document(run, "job.json", trouble)
     if job is not None and not _names_a_job(job):
         trouble.append("job.json: names no job")
@@ -88,6 +91,7 @@ def read_record(run: RunDir) -> Record:
         rehearsal=about.get("rehearsal") is True,
         model=_text(about.get("model")),
         copy=_is_copy(run),
+        foreign=foreign,
         trouble=tuple(trouble),
     )
 

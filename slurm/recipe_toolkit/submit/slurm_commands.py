@@ -170,7 +170,8 @@ def query(job_ids: Sequence[str], cluster: str | None = None, *, recall: Collect
     except SubmitError as error:
         failure = error.message
     missing = [job_id for job_id in job_ids if job_id not in jobs and (recall is None or job_id in recall)]
-    if missing and len(job_ids) == 1:
+    # Where squeue got no answer, scontrol asks the same daemon, and would be waited for once more.
+    if missing and len(job_ids) == 1 and failure is None:
         jobs |= _scontrol(missing[0], cluster)
         missing = [job_id for job_id in missing if job_id not in jobs]
     if missing:
@@ -237,6 +238,16 @@ def _scontrol(job_id: str, cluster: str | None) -> dict[str, JobInfo]:
             source="scontrol",
         )
     }
+
+
+def hides_jobs(cluster: str | None) -> bool:
+    """Whether the cluster shows a job to its owner alone (PrivateData); False also where it does not say."""
+    try:
+        done = _call(["scontrol", *_cluster(cluster), "show", "config"], TIMEOUT_S)
+    except SubmitError:
+        return False
+    private = re.search(r"^PrivateData\s*=\s*(\S+)", done.stdout, re.MULTILINE)
+    return private is not None and bool({"jobs", "all"} & set(private[1].split(",")))
 
 
 def preempted(job_id: str) -> str | None:

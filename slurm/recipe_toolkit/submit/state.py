@@ -143,6 +143,10 @@ def _slurm_words(records: Sequence[Record]) -> dict[str, Word]:
                 words[record.id] = Word("silent", reason=answer.error)
             else:
                 words[record.id] = Word("gone")
+        unseen = [record.id for record in jobs.values() if record.foreign and words[record.id].kind == "gone"]
+        if unseen and slurm_commands.hides_jobs(cluster):
+            hidden = Word("silent", reason="this cluster shows a job to its owner alone, and the run is another user's")
+            words.update(dict.fromkeys(unseen, hidden))
     return words
 
 
