@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -347,3 +348,34 @@ def test_flags_whose_memory_is_not_known():
         role("llama-8b-shape/h200-agg.yaml", "serve", "engine.args.quantization=fp8")
     # One that only names what config.json says already.
     role("glm-5.2/b300-colocated.yaml", "serve", "engine.args.quantization=modelopt_fp4")
+
+
+def test_a_damaged_config_is_refused_or_understood():
+    """Fields that are missing, of another kind or of no sense: a number, or UnknownModel, never another error."""
+    dice = random.Random("damaged")
+    odd = (0, -1, 1, 7, 1 << 70, 1.5, "x", "", None, [], {}, [1], {"a": 1}, True)
+    recipes = {
+        "qwen3.8-2.4t-a95b-nvfp4": ("qwen3.8-2.4t/gb300-8k1k-c128.yaml", "decode"),
+        "glm-5.2-int4-int8mix": ("glm-5.2/spark-tp4.yaml", "serve"),
+        "llama-3.1-8b": ("llama-8b-shape/h200-tp2.yaml", "serve"),
+    }
+    refused = 0
+    for name, (file, chosen) in recipes.items():
+        recipe = load_recipe(RECIPES / file).recipe
+        (part,) = (item for item in recipe.roles if item.name == chosen)
+        card = _shipped(name).card
+        for _ in range(120):
+            config = json.loads(json.dumps(card.config))
+            holder = config
+            if dice.random() < 0.3 and isinstance(config.get("quantization_config"), dict):
+                holder = config["quantization_config"]
+            key = dice.choice(sorted(holder))
+            if dice.random() < 0.2:
+                del holder[key]
+            else:
+                holder[key] = dice.choice(odd)
+            try:
+                assess(recipe, part, card._replace(config=config), gpu_of(recipe.resources.gpu))
+            except UnknownModel:
+                refused += 1
+    assert 100 < refused < 350

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recipe_toolkit.capacity.architecture import Gqa, Linear, Mamba2, Mla
+from recipe_toolkit.capacity.architecture import Gqa, Mla, indivisible
 from recipe_toolkit.capacity.assess import Capacity, measure
 from recipe_toolkit.capacity.budget import assumed_terms
 from recipe_toolkit.capacity.kv_layers import align, cache_width
@@ -135,15 +135,9 @@ def _divisors(number: int) -> list[int]:
 
 
 def _impossible(recipe: Recipe, found: Capacity, parallel: Parallel) -> str | None:
-    for layer in (*found.model.layers, *found.model.mtp):
-        mixer = layer.mixer
-        heads = mixer.k_heads if isinstance(mixer, Linear) else mixer.heads if mixer is not None else parallel.tp
-        if heads % parallel.tp:
-            return f"{heads} heads do not divide by {parallel.tp}"
-        if isinstance(mixer, Gqa) and max(mixer.kv_heads, parallel.tp) % min(mixer.kv_heads, parallel.tp):
-            return f"{mixer.kv_heads} KV heads and tp {parallel.tp} do not divide one another"
-        if isinstance(mixer, Mamba2) and mixer.groups % parallel.tp and mixer.groups > 1:
-            return f"{mixer.groups} groups do not divide by {parallel.tp}"
+    why = indivisible(found.model, parallel.tp)
+    if why:
+        return why
     role = replace(found.role, parallel=parallel, instances=1)
     fault = next((item for item in check_role(role, recipe.resources) if item.refuses), None)
     return fault.message if fault is not None else None

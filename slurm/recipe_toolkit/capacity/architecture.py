@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 from recipe_toolkit.capacity.quantization import Quantization
+
+_MAY_BE_ZERO = frozenset({"index", "shared_inner", "rope", "groups", "norms"})
+_MOST = 1 << 40  # of any size
 
 
 @dataclass(frozen=True)
@@ -155,3 +159,33 @@ class Architecture:
     def moe(self) -> Moe | None:
         """The first of its mixtures of experts."""
         return next((layer.mlp for layer in self.layers if isinstance(layer.mlp, Moe)), None)
+
+
+def indivisible(model: Architecture, tp: int) -> str | None:
+    """Why vLLM cannot spread the model's heads over ``tp`` ranks, or None."""
+    for layer in (*model.layers, *model.mtp):
+        mixer = layer.mixer
+        if mixer is None:
+            continue
+        heads = mixer.k_heads if isinstance(mixer, Linear) else mixer.heads
+        if heads % tp:
+            return f"{heads} heads do not divide by tp {tp}"
+        if isinstance(mixer, Gqa) and max(mixer.kv_heads, tp) % min(mixer.kv_heads, tp):
+            return f"{mixer.kv_heads} KV heads and tp {tp} do not divide one another"
+        if isinstance(mixer, Mamba2) and mixer.groups % tp and mixer.groups > 1:
+            return f"{mixer.groups} groups do not divide by tp {tp}"
+    return None
+
+
+def nonsense(part: Any) -> str | None:
+    """The first size of an architecture, or of a part of it, that no model can have; None where all can be."""
+    for item in fields(part):
+        value = getattr(part, item.name)
+        for inner in value if isinstance(value, tuple) else (value,):
+            found = nonsense(inner) if is_dataclass(inner) and not isinstance(inner, Quantization) else None
+            if found:
+                return found
+        least = 0 if item.name in _MAY_BE_ZERO else 1
+        if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= _MOST:
+            return f"{item.name} is {value}"
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from recipe_toolkit.capacity.architecture import Architecture
+from recipe_toolkit.capacity.architecture import Architecture, indivisible
 from recipe_toolkit.capacity.budget import Budget, Term, assumed_terms, budget, measured_terms, over_reserve
 from recipe_toolkit.capacity.card import Card
 from recipe_toolkit.capacity.config_json import read_config
@@ -13,6 +13,7 @@ from recipe_toolkit.capacity.gpus import Gpu
 from recipe_toolkit.capacity.kv_layers import told
 from recipe_toolkit.capacity.kv_pool import Pool, build_pool, pool_lines, request_line
 from recipe_toolkit.capacity.ledger import Line, size, span
+from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.capacity.settings import Settings, overridden, settings_of
 from recipe_toolkit.capacity.weights import Weights, weigh
 from recipe_toolkit.feasibility.serving import effective_args
@@ -98,7 +99,7 @@ def known_terms(card: Card, gpu: Gpu | None, batched: int) -> tuple[Term, ...] |
 def assess(recipe: Recipe, role: Role, card: Card, gpu: Gpu | None, terms: tuple[Term, ...] | None = None) -> Capacity:
     """The capacity of a role. ``terms``: measured ones in place of the card's and the assumed.
 
-    Raises UnknownModel for what is not known.
+    Raises UnknownModel for what is not known, or cannot be spread.
     """
     only = bool(effective_args(recipe, role).get("language-model-only"))
     model = read_config(overridden(card.config, recipe, role), language_only=only)
@@ -119,6 +120,11 @@ def measure(
     recipe: Recipe, role: Role, model: Architecture, gpu: Gpu | None, settings: Settings, terms: tuple[Term, ...]
 ) -> Capacity:
     """The capacity under given settings and terms."""
+    why = indivisible(model, settings.spread.tp)
+    if why:
+        raise UnknownModel(f"{model.name}: {why}", "another tp")
+    if settings.spread.pp > len(model.layers):
+        raise UnknownModel(f"{len(model.layers)} layers do not fill {settings.spread.pp} pipeline stages")
     weights = weigh(model, settings.spread, mtp=settings.mtp)
     pool = build_pool(model, settings.kv)
     left = budget(gpu, settings, weights, terms)

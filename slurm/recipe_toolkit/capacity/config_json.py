@@ -15,11 +15,13 @@ from recipe_toolkit.capacity.architecture import (
     Mamba2,
     Mla,
     Moe,
+    nonsense,
 )
 from recipe_toolkit.capacity.quantization import read_quantization
 from recipe_toolkit.capacity.refusal import UnknownModel
 
 Config = Mapping[str, Any]
+_MOST_LAYERS = 10_000
 _WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -45,11 +47,15 @@ def read_config(config: Config, *, language_only: bool = False) -> Architecture:
         raise UnknownModel(f"attention of {name} is not known", f"known: {', '.join(sorted(READERS))}")
     try:
         layers, mtp, prefix = reader(config)
-        return _whole(name, config, layers, mtp, prefix)
+        model = _whole(name, config, layers, mtp, prefix)
     except KeyError as error:
         raise UnknownModel(f"config.json of {name} lacks {error.args[0]}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise UnknownModel(f"config.json of {name} has a field of another kind: {error}") from None
+    wrong = nonsense(model) if layers else "num_hidden_layers is 0"
+    if wrong:
+        raise UnknownModel(f"config.json of {name} is no model's: {wrong}")
+    return model
 
 
 def _whole(
@@ -78,6 +84,14 @@ _Parts = tuple[tuple[Layer, ...], tuple[Layer, ...], tuple[str, ...]]
 _PLAIN = ("model",)
 
 
+def _layers(config: Config) -> int:
+    """How many; a number that no model has would take for ever."""
+    count = int(config["num_hidden_layers"])
+    if not 0 < count <= _MOST_LAYERS:
+        raise UnknownModel(f"num_hidden_layers is {count}")
+    return count
+
+
 def _attention(config: Config, **more: Any) -> Gqa:
     heads = int(config["num_attention_heads"])
     return Gqa(
@@ -102,7 +116,7 @@ def _windows(config: Config, count: int, *, everywhere: bool) -> list[int | None
 
 
 def _llama(config: Config) -> _Parts:
-    count = int(config["num_hidden_layers"])
+    count = _layers(config)
     bias = bool(config.get("attention_bias", config.get("bias", False)))
     mlp = Dense(int(config["intermediate_size"]), bias=bool(config.get("mlp_bias", False)))
     everywhere = str(config["architectures"][0]).startswith("Mistral")
@@ -114,7 +128,7 @@ def _llama(config: Config) -> _Parts:
 def _qwen(config: Config) -> _Parts:
     if config.get("use_sliding_window"):
         raise UnknownModel("use_sliding_window of Qwen is not known")
-    count = int(config["num_hidden_layers"])
+    count = _layers(config)
     third = str(config["architectures"][0]).startswith("Qwen3")
     attention = _attention(config, qk_norm=third, qkv_bias=not third or bool(config.get("attention_bias", False)))
     sparse = "Moe" in str(config["architectures"][0])
@@ -140,14 +154,14 @@ def _qwen_moe(config: Config, at: int) -> Dense | Moe:
 
 
 def _mixtral(config: Config) -> _Parts:
-    count = int(config["num_hidden_layers"])
+    count = _layers(config)
     moe = Moe(int(config["num_local_experts"]), int(config["num_experts_per_tok"]), int(config["intermediate_size"]))
     windows = _windows(config, count, everywhere=True)
     return tuple(Layer(at, _attention(config, window=windows[at]), moe) for at in range(count)), (), _PLAIN
 
 
 def _gpt_oss(config: Config) -> _Parts:
-    count = int(config["num_hidden_layers"])
+    count = _layers(config)
     moe = Moe(
         experts=int(config["num_local_experts"]),
         top_k=int(config["num_experts_per_tok"]),
@@ -161,7 +175,7 @@ def _gpt_oss(config: Config) -> _Parts:
 
 
 def _deepseek(config: Config) -> _Parts:
-    count, drafts = int(config["num_hidden_layers"]), int(config.get("num_nextn_predict_layers") or 0)
+    count, drafts = _layers(config), int(config.get("num_nextn_predict_layers") or 0)
     dense, step = int(config.get("first_k_dense_replace") or 0), int(config.get("moe_layer_freq") or 1)
     layers = []
     for at in range(count + drafts):
@@ -212,7 +226,7 @@ def _builds_indexer(config: Config, at: int, count: int) -> bool:
 
 
 def _qwen_hybrid(config: Config) -> _Parts:
-    count = int(config["num_hidden_layers"])
+    count = _layers(config)
     every = int(config.get("full_attention_interval") or 4)
     kinds = config.get("layer_types") or [
         "full_attention" if (at + 1) % every == 0 else "linear_attention" for at in range(count)
@@ -279,7 +293,7 @@ def _nemotron_moe(config: Config) -> Moe:
 
 
 def _kimi_linear(config: Config) -> _Parts:
-    count, linear = int(config["num_hidden_layers"]), config["linear_attn_config"]
+    count, linear = _layers(config), config["linear_attn_config"]
     states = {int(at) for at in linear["kda_layers"]}  # counted from 1
     if states | {int(at) for at in linear["full_attn_layers"]} != set(range(1, count + 1)):
         raise UnknownModel("linear_attn_config of KimiLinearForCausalLM does not tell of every layer")
