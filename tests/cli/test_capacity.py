@@ -68,7 +68,7 @@ def test_every_line_of_the_arithmetic(recipe):
         assert part in decode
     answers = recipe("capacity", QWEN / "gb300-8k1k-c1024.yaml", "--answers").stdout
     assert "recurrent state" not in answers
-    assert "requests at once" in answers
+    assert "requests that KV holds" in answers
 
 
 def test_json_has_ranges_and_the_ledger(recipe):

@@ -72,7 +72,7 @@ def _table(chapter: Sequence[Line]) -> Iterator[str]:
 def _answers(found: Capacity) -> Iterator[str]:
     blocks, tokens = number_range(*found.blocks), number_range(*found.tokens)
     yield f"  KV cache of a rank: {blocks} blocks, {tokens} tokens by max-model-len"
-    rows = [("requests at once", "tokens", "a rank", f"in {found.ranks} ranks", "bound by")]
+    rows = [("requests that KV holds", "tokens", "a rank", f"in {found.ranks} ranks", "bound by")]
     rows += [_row(found, fit) for fit in found.fits]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
