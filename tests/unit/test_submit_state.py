@@ -108,6 +108,17 @@ def test_a_scheduler_that_does_not_answer_changes_nothing():
     assert join(record("failed", message="why"), silent, NOW, "/f").message == "why"
 
 
+@pytest.mark.parametrize(
+    "reason", ["JobHeldUser", "job requeued in held state", "launch failed requeued held", "launch_failed_requeued_held"]
+)
+def test_a_job_that_only_somebody_can_release_says_so(reason):
+    """Slurm names holds of its own in words: with blanks in squeue, with lines in scontrol."""
+    state = join(record(None), word("PENDING", reason=reason), NOW, "/f")
+    assert state.state == "pending"
+    assert "will not start as it is" in state.message
+    assert "`scontrol release 7`" in state.message
+
+
 def test_a_state_of_a_later_slurm_is_not_guessed():
     state = join(record("running"), word("HIBERNATING"), NOW, "/f")
     assert state.state == "running"

@@ -8,6 +8,7 @@ nobody knows any more is *lost*, never done.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -249,8 +250,12 @@ def _requeued(word: Word) -> str | None:
 
 def _waiting(word: Word, job: str) -> str | None:
     again = _requeued(word)
-    if word.reason in _STUCK:
-        why = _STUCK[word.reason].replace("{job}", job)
+    stuck = _STUCK.get(word.reason)
+    # In words, with blanks from squeue and lines from scontrol: "launch failed requeued held".
+    if stuck is None and {"requeued", "held"} <= set(re.split("[ _]", word.reason)):
+        stuck = "Slurm has put it back and holds it; `scontrol release {job}` lets it go"
+    if stuck is not None:
+        why = stuck.replace("{job}", job)
         return _both(again, f"will not start as it is: {why} ({word.reason})")
     return _both(again, f"waits for {word.reason}" if word.reason else None)
 
