@@ -89,7 +89,7 @@ class Cluster:
     nodes' interpreter (None: the submitting one) and where it finds this package. ``models``: alias
     to path. ``interface``: the network interface whose address the nodes advertise (None: the host
     name's own, else the default route's). ``secrets``: names of variables that processes inherit and nothing
-    ever writes. ``max_nodes``: more are refused.
+    ever writes. ``max_nodes``: more are refused. ``lint``: by rule, why it does not hold at this site.
     """
 
     name: str
@@ -106,3 +106,4 @@ class Cluster:
     max_nodes: int | None = None
     slurm: Slurm = Slurm()
     check: Check = Check()
+    lint: Mapping[str, str] = field(default_factory=dict)

@@ -175,6 +175,7 @@ def _build(data: dict[str, Any]) -> Cluster:
         secrets=tuple(data.get("secrets", ())),
         interface=data.get("interface"),
         max_nodes=data.get("max_nodes"),
+        lint=dict(data.get("lint", {})),
         slurm=Slurm(
             **slurm,
             max_time_s=parse_time_limit(max_time) if max_time is not None else None,

@@ -117,7 +117,9 @@ class InputError(RecipeError):
     def to_json(self) -> dict[str, Any]:
         """The first error at the top, and every problem."""
         problems = [problem.to_json() for problem in self.problems]
-        first = next((item for item in problems if item["severity"] == "error"), None)
+        # Where a warning refuses, there is no error.
+        kinds = ("error", "warning")
+        first = next((item for kind in kinds for item in problems if item["severity"] == kind), None)
         if first is None:
             return super().to_json()
         place = {key: first[key] or None for key in ("file", "line", "column", "field")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,10 +108,14 @@ def known_capacity(recipe: Recipe, cluster: Cluster | None) -> Answer | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """What ``plan`` and ``validate`` say of it: a line a role, and problems that name fields of the recipe."""
+    """What ``plan`` and ``validate`` say of it: a line a role, and problems that name fields of the recipe.
+
+    ``reads``: bytes of weights that a node of each role reads.
+    """
 
     lines: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    reads: Mapping[str, float] = field(default_factory=dict)
 
 
 def memory_of(recipe: Recipe, cluster: Cluster | None) -> Memory:
@@ -124,7 +128,14 @@ def memory_of(recipe: Recipe, cluster: Cluster | None) -> Memory:
         return Memory()
     from recipe_toolkit.capacity.text import short
 
-    return Memory(tuple(map(short, answer.roles)), tuple(_problems(recipe, answer)))
+    reads = {found.role.name: _read(recipe, found) for found in answer.roles}
+    return Memory(tuple(map(short, answer.roles)), tuple(_problems(recipe, answer)), reads)
+
+
+def _read(recipe: Recipe, found: Capacity) -> float:
+    """Bytes of the parts that the ranks of a node hold; what several hold is read once."""
+    ranks = min(found.role.parallel.size, recipe.resources.gpus_per_node)
+    return float(min(found.weights.local * ranks, found.weights.whole))
 
 
 def _problems(recipe: Recipe, answer: Answer) -> Iterator[Problem]:

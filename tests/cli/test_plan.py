@@ -50,6 +50,30 @@ def test_warnings_leave_stdout_alone(recipe):
     assert json.loads(done.stdout)["engine_version"] == "0.99.0"
 
 
+def test_warnings_stand_in_json_and_refuse_where_asked_to(recipe):
+    file = RECIPES / "tp2-two-nodes.yaml"
+    words = ("plan", file, "-c", PLAIN, "--set", "engine.image=vllm/vllm-openai:latest")
+    words = (*words, "--set", "lint.graph-below-load=eight of them are few")
+    data = json.loads(recipe(*words, "--json").stdout)
+    told = {item["rule"]: item for item in data["warnings"]}
+    assert told["image-floats"]["severity"] == "warning"
+    assert (told["nccl-device-unnamed"]["file"], list(data["lint"])) == (str(PLAIN), ["graph-below-load"])
+    refused = recipe(*words, "--strict", "--json")
+    assert refused.returncode == 1
+    error = json.loads(refused.stdout)["error"]
+    assert (error["field"], error["exit_code"]) == ("engine.image", 1)
+    assert refused.stderr.count("[image-floats]") == 1
+    # A note refuses nothing, and what is answered is no warning.
+    answered = ("--set", "lint.image-floats=the registry moves no tags", "--strict")
+    done = recipe(*words, *answered)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "lint answered:\n    graph-below-load: eight of them are few\n    image-floats: the registry moves no tags\n"
+        in done.stdout
+    )
+    assert "[image-floats]" not in done.stderr
+
+
 def test_all_flag_mistakes_at_once(recipe):
     sets = ["--set", "engine.args={max-num-seq: 4, port: 1}", "--set", "roles.decode.args={tensor-parallel-size: 2}"]
     done = recipe("plan", SIM, *sets)

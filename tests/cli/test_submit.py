@@ -59,7 +59,21 @@ def test_json_is_one_object(site, fake_slurm):
         "scheduler": "slurm",
         "job_id": "4711",
         "rehearsal": False,
+        "warnings": [],
     }
+
+
+def test_strict_submits_nothing_for_a_warning(site, fake_slurm):
+    fake_slurm.says("sbatch", "4711\n")
+    vague = ("--set", 'engine.version="0.99.0"')
+    refused = submit(site, *vague, "--strict")
+    assert (refused.returncode, refused.stdout, fake_slurm.calls()) == (1, "", [])
+    assert "0.99.0 is newer than every list" in refused.stderr
+    (told,) = json.loads(submit(site, *vague, "--dry-run", "--json").stdout)["warnings"]
+    assert (told["severity"], told["field"]) == ("warning", "engine.version")
+    assert [item["field"] for item in json.loads(submit(site, *vague, "--json").stdout)["warnings"]] == [
+        "engine.version"
+    ]
 
 
 def test_the_folder_is_complete_when_sbatch_is_called(site, fake_slurm):

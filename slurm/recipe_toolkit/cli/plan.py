@@ -22,8 +22,11 @@ from recipe_toolkit.cli import completing
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
 @click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
-@click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON object.")
-def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], rehearse: bool, as_json: bool) -> int:
+@click.option("--strict", is_flag=True, help="Refuse for a warning too.")
+@click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON object, with the warnings.")
+def plan_command(
+    file: Path, cluster: str | None, sets: tuple[str, ...], rehearse: bool, strict: bool, as_json: bool
+) -> int:
     """Show what recipe FILE would run where: nodes and GPUs, the points, every command.
 
     Nothing is contacted. What only the nodes can know (addresses, ports, GPU ids, the run folder) stands in
@@ -31,11 +34,14 @@ def plan_command(file: Path, cluster: str | None, sets: tuple[str, ...], rehears
     """
     from recipe_toolkit.cli.planning import plan_files
 
-    planned = plan_files(file, cluster or os.environ.get("RECIPE_CLUSTER") or "local", sets, rehearse=rehearse)
+    profile = cluster or os.environ.get("RECIPE_CLUSTER") or "local"
+    planned = plan_files(file, profile, sets, rehearse=rehearse, strict=strict)
+    answered = {**planned.recipe.recipe.lint, **planned.cluster.cluster.lint}
     if as_json:
-        click.echo(json.dumps(planned.plan.to_json(), indent=2, ensure_ascii=False))
+        told = {"warnings": [problem.to_json() for problem in planned.warnings], "lint": answered}
+        click.echo(json.dumps({**planned.plan.to_json(), **told}, indent=2, ensure_ascii=False))
         return 0
     from recipe_toolkit.plan.draw import draw
 
-    click.echo(draw(planned.plan, planned.memory), nl=False)
+    click.echo(draw(planned.plan, planned.memory, answered), nl=False)
     return 0

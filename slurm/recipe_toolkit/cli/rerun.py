@@ -41,6 +41,7 @@ def rerun_command(
     runs: str | None,
     rehearse: bool | None,
     sets: tuple[str, ...],
+    strict: bool,
     dry_run: bool,
     dependency: str | None,
     hold: bool,
@@ -62,7 +63,8 @@ def rerun_command(
         raise RecipeError(f"{found.root}: holds no {found.recipe_lock.name}, so it cannot be run again")
     profile = cluster or _own_profile(found)
     as_before = read_record(found).rehearsal
-    planned = plan_files(found.recipe_lock, profile, sets, rehearse=as_before if rehearse is None else rehearse)
+    rehearsed = as_before if rehearse is None else rehearse
+    planned = plan_files(found.recipe_lock, profile, sets, rehearse=rehearsed, strict=strict)
     for line in _since(found, planned, cluster):
         click.echo(line, err=True)
     return submit_planned([planned], profile, None, dry_run, dependency, hold, wait, follow, as_json)

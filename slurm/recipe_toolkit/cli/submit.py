@@ -29,6 +29,7 @@ def submission_options(command: Command) -> Command:
             click.option(
                 "-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable."
             ),
+            click.option("--strict", is_flag=True, help="Refuse for a warning too."),
             click.option(
                 "--dry-run", is_flag=True, help="Print what would be submitted, byte for byte; needs no Slurm."
             ),
@@ -72,6 +73,7 @@ def submit_command(
     cluster: str | None,
     sets: tuple[str, ...],
     rehearse: bool,
+    strict: bool,
     dry_run: bool,
     at_once: int | None,
     dependency: str | None,
@@ -88,7 +90,7 @@ def submit_command(
     from recipe_toolkit.cli.planning import plan_all
 
     check_form(dependency)
-    planned = plan_all(files, cluster, sets, rehearse=rehearse)
+    planned = plan_all(files, cluster, sets, rehearse=rehearse, strict=strict)
     return submit_planned(planned, cluster, at_once, dry_run, dependency, hold, wait, follow, as_json)
 
 
@@ -158,7 +160,7 @@ def _print_scripts(planned: Sequence[Planned], queueing: Queueing, at_once: int 
             chained = queueing.after(f"<job of {planned[index - at_once].file}>")
         text = dry_run(item.cluster, item.plan, chained)
         if as_json:
-            click.echo(json.dumps({"file": str(item.file), "script": text}))
+            click.echo(json.dumps({"file": str(item.file), "script": text, "warnings": _told(item)}))
             continue
         if len(planned) > 1:
             click.echo(f"{item.file}:", err=True)
@@ -211,7 +213,7 @@ class _Batch:
                 raise
             self._jobs.append(submitted.job_id)
             self.done.append(RunDir(submitted.folder))
-            _print_submitted(submitted, told=told, as_json=as_json, held=queueing.hold)
+            _print_submitted(submitted, _told(item), told=told, as_json=as_json, held=queueing.hold)
             presses.add(submitted.interrupted)
             yield self.done[-1]
 
@@ -226,11 +228,18 @@ class _Batch:
         return "".join(f"\n  {part}" for part in parts)
 
 
-def _print_submitted(submitted: Submitted, *, told: bool, as_json: bool, held: bool) -> None:
+def _told(item: Planned) -> list[dict[str, object]]:
+    """Warnings and notes, for scripts."""
+    return [problem.to_json() for problem in item.warnings]
+
+
+def _print_submitted(
+    submitted: Submitted, warnings: list[dict[str, object]], *, told: bool, as_json: bool, held: bool
+) -> None:
     for line in submitted.said.splitlines():
         click.echo(printable(line), err=True)
     if as_json:
-        click.echo(json.dumps(submitted.to_json()))
+        click.echo(json.dumps({**submitted.to_json(), "warnings": warnings}))
     if told:
         click.echo(submitted.run_id)
         kind = "job" if submitted.scheduler == "slurm" else "process"

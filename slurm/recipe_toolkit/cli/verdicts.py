@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from recipe_toolkit.cli.advice import site_problems
 from recipe_toolkit.cli.foreign import load_any
 from recipe_toolkit.cluster_loader import LoadedCluster, load_profile
 from recipe_toolkit.document import parse_yaml
@@ -122,6 +123,7 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
             raise InputError([*recipe.warnings, *found])
         if memory.lines:
             facts["memory"] = list(memory.lines)
+        found += site_problems(recipe, cluster, memory)
         return Verdict(str(path), kind, facts, [*recipe.warnings, *found])
     except InputError as error:
         return Verdict(str(path), kind, None, error.problems)

@@ -24,7 +24,7 @@ def check_recipe(recipe: Recipe, untrusted: Sequence[FieldPath] = ()) -> list[Fa
     """
     faults = list(_faults(recipe, untrusted))
     if not any(path[:1] == ("lint",) for path in untrusted):
-        faults += lint.check_answers(recipe)
+        faults += lint.check_answers(recipe.lint, lint.RULES | lint.SITE_RULES)
     # Rules read everything: they are for a recipe that is otherwise right.
     if not untrusted and not any(fault.refuses for fault in faults):
         faults += lint.lint(recipe)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.faults import Fault, FieldPath, shown
-from recipe_toolkit.feasibility import containers
+from recipe_toolkit.feasibility import containers, lint
 from recipe_toolkit.feasibility.serving import path_fault, word_fault
 from recipe_toolkit.feasibility.variables import check_env
 
@@ -60,6 +60,7 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         except ValueError as error:
             yield Fault(("check", "lanes", name), f"is no network: {error}", "as in 10.0.1.0/24")
     yield from containers.check_profile(cluster)
+    yield from lint.check_answers(cluster.lint, lint.SITE_RULES)
 
 
 def _check_models(cluster: Cluster) -> Iterator[Fault]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from recipe_toolkit.plan.model import Plan, Point, Process
 from recipe_toolkit.plan.rehearsal import notice
@@ -12,12 +12,14 @@ from recipe_toolkit.plan.values import Value, show
 _INDENT = "    "
 
 
-def draw(plan: Plan, memory: Sequence[str] = ()) -> str:
+def draw(plan: Plan, memory: Sequence[str] = (), answered: Mapping[str, str] | None = None) -> str:
     """The picture, the points, and all commands with their variables; references stand in <brackets>.
 
-    ``memory``: what fits into the GPUs, a line a role.
+    ``memory``: what fits into the GPUs, a line a role. ``answered``: rules of the lint that are not to hold, and why.
     """
-    parts = [_head(plan), _picture(plan), _points(plan), *_memory(memory), *_images(plan), *_setup(plan)]
+    lint = [f"{rule}: {why}" for rule, why in sorted((answered or {}).items())]
+    parts = [_head(plan), _picture(plan), _points(plan), *_listed("memory", memory), *_listed("lint answered", lint)]
+    parts += [*_images(plan), *_setup(plan)]
     parts += [_process(process) for process in plan.processes]
     parts += [_process(point.process) for point in plan.benchmarks]
     return "\n\n".join(parts) + "\n"
@@ -36,8 +38,8 @@ def _head(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _memory(lines: Sequence[str]) -> list[str]:
-    return ["\n".join(["memory:", *(f"{_INDENT}{line}" for line in lines)])] if lines else []
+def _listed(title: str, lines: Sequence[str]) -> list[str]:
+    return ["\n".join([f"{title}:", *(f"{_INDENT}{line}" for line in lines)])] if lines else []
 
 
 def _images(plan: Plan) -> list[str]:

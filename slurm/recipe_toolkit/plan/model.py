@@ -271,15 +271,16 @@ def _process(data: Mapping[str, Any]) -> Process:
 
 
 def plan_from_json(data: Mapping[str, Any]) -> Plan:
-    """The plan of :meth:`Plan.to_json`'s data.
+    """The plan of :meth:`Plan.to_json`'s data, or of what ``recipe plan --json`` prints, which says more.
 
     Raises ValueError if it was written for another schema; KeyError or TypeError if it is not a plan.
     """
     if data.get("schema") != PLAN_SCHEMA:
         raise ValueError(f"plan schema {data.get('schema')!r}, but this version reads {PLAN_SCHEMA}")
+    own = {key: value for key, value in data.items() if key not in ("warnings", "lint")}
     return Plan(
         **{
-            **data,
+            **own,
             "nodes": tuple(Node(**item) for item in data["nodes"]),
             "instances": tuple(
                 Instance(**{**item, "processes": tuple(item["processes"])}) for item in data["instances"]
