@@ -109,7 +109,8 @@ def test_a_scheduler_that_does_not_answer_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "reason", ["JobHeldUser", "job requeued in held state", "launch failed requeued held", "launch_failed_requeued_held"]
+    "reason",
+    ["JobHeldUser", "job requeued in held state", "launch failed requeued held", "launch_failed_requeued_held"],
 )
 def test_a_job_that_only_somebody_can_release_says_so(reason):
     """Slurm names holds of its own in words: with blanks in squeue, with lines in scontrol."""
