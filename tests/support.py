@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-PARTS = ("slurm", "vllm", "aiperf", "podman", "docker", "ansible", "shells", "editor")
+PARTS = ("slurm", "vllm", "aiperf", "podman", "docker", "ansible", "shells", "editor", "lm-eval")
 
 
 def required() -> frozenset[str]:

@@ -86,8 +86,8 @@ class Cluster:
     """A checked profile.
 
     ``runs``: root of the run folders, on the shared file system. ``python`` and ``pythonpath``: the
-    nodes' interpreter (None: the submitting one) and where it finds this package. ``models``: alias
-    to path. ``interface``: the network interface whose address the nodes advertise (None: the host
+    nodes' interpreter (None: the submitting one) and where it finds this package. ``models``
+    and ``data``: alias to path. ``interface``: the network interface whose address the nodes advertise (None: the host
     name's own, else the default route's). ``secrets``: names of variables that processes inherit and nothing
     ever writes. ``max_nodes``: more are refused. ``lint``: by rule, why it does not hold at this site.
     """
@@ -98,6 +98,7 @@ class Cluster:
     python: str | None = None
     pythonpath: tuple[str, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
     tools: Mapping[str, Tool] = field(default_factory=dict)
     container: Container = Container()
     env: Mapping[str, str] = field(default_factory=dict)

@@ -108,6 +108,8 @@ def _expand(data: dict[str, Any], folder: Path) -> Iterator[Fault]:
     places += [(("container", "images", name), images, name, True) for name in images if images[name][0] in "/~$."]
     models = data.get("models", {})
     places += [(("models", alias), models, alias, True) for alias in models if not models[alias].startswith("hf:")]
+    folders = data.get("data", {})
+    places += [(("data", alias), folders, alias, True) for alias in folders]
     for name, tool in data.get("tools", {}).items():
         places += [(("tools", name, kind), tool, kind, True) for kind in ("venv", "path") if kind in tool]
     for path, holder, key, absolute in places:
@@ -169,6 +171,7 @@ def _build(data: dict[str, Any]) -> Cluster:
         python=data.get("python"),
         pythonpath=tuple(data.get("pythonpath", ())),
         models=dict(data.get("models", {})),
+        data=dict(data.get("data", {})),
         tools={name: Tool(**tool) for name, tool in data.get("tools", {}).items()},
         container=Container(**container),
         env=dict(data.get("env", {})),

@@ -115,11 +115,15 @@ class Step:
 class Benchmark:
     """One client over a list of loads.
 
-    ``client``: ``aiperf``, ``vllm-bench`` or ``command``. Lengths are tokens; with ``isl_min`` or ``osl_min``
-    they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
+    ``client``: ``aiperf``, ``vllm-bench``, ``lm-eval`` or ``command``. Lengths are tokens; with ``isl_min`` or
+    ``osl_min`` they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
     (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
     ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers.
     ``max_concurrency``: how many may be in flight at a rate. ``version``: whose flags ``args`` are checked against.
+
+    Of ``lm-eval`` alone, which has one ``concurrency``: ``tasks``; ``limit``, documents of each at most;
+    ``num_fewshot`` (None: the task's own); ``min``, the least score of tasks in percent; ``data``, a folder of tasks
+    (an absolute path, or an alias of the profile's ``data``).
     """
 
     client: str
@@ -142,6 +146,11 @@ class Benchmark:
     isl_min: int | None = None
     osl_min: int | None = None
     version: str | None = None
+    tasks: tuple[str, ...] = ()
+    limit: int | None = None
+    num_fewshot: int | None = None
+    min: Mapping[str, float] = field(default_factory=dict)
+    data: str | None = None
 
 
 @dataclass(frozen=True)

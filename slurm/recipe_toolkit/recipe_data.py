@@ -26,7 +26,8 @@ SCHEMA = 1
 ROLES = ("serve", "prefill", "decode")
 _PLAIN_SCRIPT = "#!/bin/sh -e\n"
 _COUNTS = ("requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "max_concurrency")
-_INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", *_COUNTS)
+_INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", "limit", "num_fewshot", *_COUNTS)
+_LM_EVAL = ("tasks", "limit", "num_fewshot", "min", "data")
 
 
 def build_recipe(data: Mapping[str, Any]) -> Recipe:
@@ -83,7 +84,11 @@ def _benchmark(data: Mapping[str, Any]) -> Benchmark:
     values: dict[str, Any] = {key: int(item) if key in _INTEGERS else item for key, item in data.items()}
     if "timeout" in values:
         values["timeout_s"] = parse_duration(values.pop("timeout"))
-    for key, convert in (("concurrency", int), ("request_rate", float), ("command", str)):
+    if values["client"] == "lm-eval":
+        # One number, not a list: a score does not depend on it.
+        values["concurrency"] = [values.get("concurrency", 1)]
+        values = {"name": "lm-eval", **values}
+    for key, convert in (("tasks", str), ("concurrency", int), ("request_rate", float), ("command", str)):
         if key in values:
             values[key] = tuple(convert(item) for item in values[key])
     if values["client"] == "command":
@@ -125,7 +130,11 @@ def _benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
     data["timeout"] = _number(data.pop("timeout_s"))
     if benchmark.client == "command":
         return {key: data[key] for key in ("client", "name", "command", "env", "timeout")}
-    return data
+    if benchmark.client == "lm-eval":
+        data["concurrency"] = data["concurrency"][0]
+        own = ("client", "version", "name", *_LM_EVAL, "concurrency", "endpoint", "args", "env", "timeout")
+        return {key: data[key] for key in own}
+    return {key: item for key, item in data.items() if key not in _LM_EVAL}
 
 
 def _number(value: float) -> int | float:

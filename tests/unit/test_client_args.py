@@ -62,7 +62,7 @@ def test_the_same_flag_by_two_names() -> None:
     assert (problem.key, problem.message) == ("request-rate-mode", "is the same flag as arrival-pattern")
 
 
-@pytest.mark.parametrize("program", ["aiperf", "vllm-bench", "vllm-router"])
+@pytest.mark.parametrize("program", ["aiperf", "vllm-bench", "lm-eval", "vllm-router"])
 def test_every_flag_that_the_toolkit_sets_exists(program: str) -> None:
     reserved = {**client.RESERVED, "vllm-router": router.RESERVED}[program]
     assert client_args.check(program, dict.fromkeys(reserved, "x"), None) is not None
@@ -109,9 +109,10 @@ def test_a_slip_has_its_line(tmp_path: Path, change: tuple[str, str], message: s
     assert message in problem
 
 
-@pytest.mark.parametrize("program", ["aiperf", "vllm-router"])
+@pytest.mark.parametrize("program", ["aiperf", "vllm-router", "lm-eval"])
 def test_the_list_is_what_the_program_says(tmp_path: Path, program: str) -> None:
-    require("aiperf", importlib.util.find_spec(program.replace("-", "_")) is not None, f"{program} is not installed")
+    part = "lm-eval" if program == "lm-eval" else "aiperf"
+    require(part, importlib.util.find_spec(program.replace("-", "_")) is not None, f"{program} is not installed")
     if metadata.version(program) not in client_args.versions(program):
         return  # another version: its list is not kept
     subprocess.run(

@@ -214,12 +214,13 @@ SCHEMA_FAULTS = [
         "client: command, ",
         "",
         "r.yaml:17:5: benchmarks.1.client: missing\n"
-        "  hint: `aiperf`, `vllm-bench` (vllm bench serve), or `command`: any program",
+        "  hint: `aiperf`, `vllm-bench` (vllm bench serve), "
+        "`lm-eval` (accuracy, by lm-evaluation-harness), or `command`: any program",
     ),
     (
         "client: command",
         "client: vegeta",
-        "r.yaml:17:14: benchmarks.1.client: 'vegeta' is not one of aiperf, vllm-bench, command",
+        "r.yaml:17:14: benchmarks.1.client: 'vegeta' is not one of aiperf, vllm-bench, lm-eval, command",
     ),
     (
         "timeout: 30m",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recipe_toolkit.report.side import Side
 
 MOST = 26
+_SCORES = "accuracy"
 
 
 @click.command("compare")
@@ -29,7 +30,13 @@ MOST = 26
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every metric.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Also write a page.")
-@click.option("--metric", "wanted", metavar="NAME", multiple=True, help="Only this one, as ttft_ms.p90; repeatable.")
+@click.option(
+    "--metric",
+    "wanted",
+    metavar="NAME",
+    multiple=True,
+    help="Only this one, as ttft_ms.p90, or accuracy: all scores; repeatable.",
+)
 @click.option(
     "--fail-if-worse",
     "limit",
@@ -68,10 +75,13 @@ def compare_command(
 
     if not 2 <= len(names) <= MOST:
         raise click.UsageError(f"2 to {MOST} runs can be compared, not {len(names)}")
-    metrics = _metrics(wanted) or (METRICS if as_json else [metric for metric in METRICS if metric.shown])
+    shown = METRICS if as_json else [metric for metric in METRICS if metric.shown]
+    metrics = _metrics(wanted) if wanted else shown
     folders = roots(runs, cluster)
     sides = [_side(name, folders) for name in names]
-    found = compare([side.results for side in sides], *conditions(sides), metrics)
+    found = compare(
+        [side.results for side in sides], *conditions(sides), metrics, scores=not wanted or _SCORES in wanted
+    )
     if as_json:
         click.echo(json.dumps(to_json(found), ensure_ascii=False, allow_nan=False))
     else:
@@ -106,11 +116,12 @@ def _metrics(wanted: Sequence[str]) -> list[Metric]:
     from recipe_toolkit.faults import did_you_mean
     from recipe_toolkit.report.metrics import BY_NAME
 
+    known = (*BY_NAME, _SCORES)
     for name in wanted:
-        if name not in BY_NAME:
-            hint = did_you_mean(name, BY_NAME) or f"one of {', '.join(BY_NAME)}"
+        if name not in known:
+            hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
             raise click.BadParameter(f"no metric {name!r}: {hint}", param_hint="--metric")
-    return [BY_NAME[name] for name in dict.fromkeys(wanted)]
+    return [BY_NAME[name] for name in dict.fromkeys(wanted) if name != _SCORES]
 
 
 def _side(name: str, folders: Sequence[Path]) -> Side:

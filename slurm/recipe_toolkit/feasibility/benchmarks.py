@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from recipe_toolkit.faults import Fault, FieldPath
+from recipe_toolkit.faults import Fault, FieldPath, did_you_mean
 from recipe_toolkit.feasibility.serving import effective_args
 from recipe_toolkit.recipe import Benchmark, Recipe
 
@@ -21,6 +21,9 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     """Whether the fields of one benchmark make a load."""
     if benchmark.client == "command":
         yield from _check_command(benchmark, at)
+        return
+    if benchmark.client == "lm-eval":
+        yield from _check_accuracy(benchmark, at)
         return
     yield from _one_of(benchmark, at, "concurrency", "request_rate", required=True)
     yield from _one_of(benchmark, at, "requests", "requests_per_concurrency", required=True)
@@ -47,6 +50,22 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
             "with it AIPerf looks for a tokenizer that is a folder in the hub's cache, and stops",
             "leave it out: clients run without it",
         )
+
+
+def _check_accuracy(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
+    """Whether each threshold is one of a task that runs, and the data a folder that can be named."""
+    for key in benchmark.min:
+        task = key.partition("/")[0]
+        # A group's or a tag's tasks begin with its name.
+        if not any(task.startswith(item) for item in benchmark.tasks):
+            hint = did_you_mean(task, benchmark.tasks) or "add it to tasks"
+            yield Fault((*at, "min", key), f"{task} is none of the tasks {', '.join(benchmark.tasks)}", hint, key=True)
+    for index, task in enumerate(benchmark.tasks):
+        if task.startswith("-"):
+            yield Fault((*at, "tasks", index), f"{task} begins with -, as a flag does")
+    bad = next((sign for sign in benchmark.data or "" if not sign.isprintable()), None)
+    if bad is not None or (benchmark.data or "").startswith("-"):
+        yield Fault((*at, "data"), f"{benchmark.data!r} names no folder", "an absolute path, or an alias of `data`")
 
 
 def _check_ranges(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
@@ -167,7 +186,8 @@ def check_names(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
 
 
 def _points(benchmark: Benchmark) -> Iterator[str]:
-    if benchmark.client == "command":
+    if benchmark.client in ("command", "lm-eval"):
         yield benchmark.name
+        return
     yield from (f"{benchmark.name}-c{concurrency}" for concurrency in benchmark.concurrency)
     yield from (f"{benchmark.name}-r{rate:g}" for rate in benchmark.request_rate)

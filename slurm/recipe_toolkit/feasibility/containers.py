@@ -31,6 +31,7 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         yield Fault(("container", "global_args"), f"{runtime} takes none", "args", key=True)
     paths: list[tuple[FieldPath, str]] = [(("runs",), cluster.runs)]
     paths += [(("models", alias), path) for alias, path in cluster.models.items() if not path.startswith("hf:")]
+    paths += [(("data", alias), path) for alias, path in cluster.data.items()]
     for field, path in paths:
         message = unmountable(runtime, path)
         if message:

@@ -9,7 +9,7 @@ from recipe_toolkit.feasibility.profile import DIRECTIVES
 from recipe_toolkit.importers.notes import LOST, PROFILE, SET
 from recipe_toolkit.importers.reader import Cursor
 
-_ORDER = ("models", "tools", "container", "env", "secrets", "interface", "slurm")
+_ORDER = ("models", "data", "tools", "container", "env", "secrets", "interface", "slurm")
 
 
 class ProfileDraft:

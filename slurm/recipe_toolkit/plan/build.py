@@ -8,7 +8,7 @@ from typing import Any
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.plan import client, expect, flags, setup, sim, vllm
+from recipe_toolkit.plan import client, expect, flags, lm_eval, setup, sim, vllm
 from recipe_toolkit.plan import router as routing
 from recipe_toolkit.plan.container import housed, images
 from recipe_toolkit.plan.model import Deadlines, Gpus, Instance, Plan, Process, Proof
@@ -107,6 +107,8 @@ def _flag_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from flags.refuse(recipe.router.args, routing.RESERVED, "router.args")
     for index, benchmark in enumerate(recipe.benchmarks):
         yield from flags.refuse(benchmark.args, client.RESERVED.get(benchmark.client, {}), f"benchmarks.{index}.args")
+        if benchmark.client == "lm-eval":
+            yield from lm_eval.refuse(benchmark, f"benchmarks.{index}.args")
 
 
 def _gpus(recipe: Recipe, placement: Placement) -> Gpus:

@@ -1,4 +1,4 @@
-"""The benchmark clients: AIPerf, ``vllm bench serve``, or any command."""
+"""The benchmark clients: AIPerf, ``vllm bench serve``, lm-evaluation-harness, or any command."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from recipe_toolkit.cluster import Cluster
-from recipe_toolkit.plan import aiperf, flags, vllm_bench
+from recipe_toolkit.feasibility.benchmarks import human_integer
+from recipe_toolkit.feasibility.serving import effective_args
+from recipe_toolkit.plan import aiperf, flags, lm_eval, vllm_bench
 from recipe_toolkit.plan.container import Needs, housed
 from recipe_toolkit.plan.load import Load, Tokenizer, artifacts, tokenizer
-from recipe_toolkit.plan.model import Point, Process
-from recipe_toolkit.plan.tools import Runner, runner
+from recipe_toolkit.plan.model import Accuracy, Point, Process
+from recipe_toolkit.plan.tools import Runner, folder, runner
 from recipe_toolkit.plan.values import RunPath, Value, url
 from recipe_toolkit.recipe import Benchmark, Recipe
 
@@ -19,12 +21,19 @@ _NODE = 0
 _ARGUMENTS = {"aiperf": aiperf.arguments, "vllm-bench": vllm_bench.arguments}
 
 # By client: the flags that the toolkit sets itself, and why. A command's are its own.
-RESERVED: Mapping[str, Mapping[str, str]] = {"aiperf": aiperf.RESERVED, "vllm-bench": vllm_bench.RESERVED}
+RESERVED: Mapping[str, Mapping[str, str]] = {
+    "aiperf": aiperf.RESERVED,
+    "vllm-bench": vllm_bench.RESERVED,
+    "lm-eval": lm_eval.RESERVED,
+}
 
 
 def points(recipe: Recipe, cluster: Cluster, entry: Process) -> Iterator[Point]:
-    """Every measurement, in the recipe's order. Raises InputError for a tokenizer that the profile lacks."""
-    for benchmark in recipe.benchmarks:
+    """Every measurement, in the recipe's order. Raises InputError for a tokenizer or data that the profile lacks."""
+    for index, benchmark in enumerate(recipe.benchmarks):
+        if benchmark.client == "lm-eval":
+            yield _accuracy(recipe, cluster, entry, benchmark, f"benchmarks.{index}.data")
+            continue
         if benchmark.client == "command":
             yield _command(recipe, cluster, entry, benchmark)
             continue
@@ -91,6 +100,33 @@ def _runner(recipe: Recipe, cluster: Cluster, client: str) -> Runner:
     return runner(cluster, "vllm", recipe.engine.image)
 
 
+def _accuracy(recipe: Recipe, cluster: Cluster, entry: Process, benchmark: Benchmark, field: str) -> Point:
+    point = benchmark.name
+    text = tokenizer(recipe, cluster)
+    data = folder(benchmark.data, cluster, field) if benchmark.data else None
+    lengths = [human_integer(effective_args(recipe, role).get("max-model-len")) for role in recipe.roles]
+    known = [length for length in lengths if length is not None and length > 0]
+    words = lm_eval.arguments(
+        benchmark,
+        url(entry.name, entry.node),
+        recipe.model.served_name,
+        text,
+        artifacts(point),
+        min(known, default=None),
+        data,
+    )
+    program = runner(cluster, "lm-eval", program="lm_eval")
+    return Point(
+        id=point,
+        client=benchmark.client,
+        process=_process(cluster, benchmark, point, [program.head, *words], program, text, {}, data),
+        artifacts=artifacts(point),
+        timeout_s=benchmark.timeout_s,
+        concurrency=benchmark.concurrency[0],
+        accuracy=Accuracy(benchmark.tasks, benchmark.limit, benchmark.min),
+    )
+
+
 def _command(recipe: Recipe, cluster: Cluster, entry: Process, benchmark: Benchmark) -> Point:
     """Any program. It learns from its environment where to send requests and where to write."""
     point = benchmark.name
@@ -120,6 +156,7 @@ def _process(
     program: Runner,
     text: Tokenizer,
     own: Mapping[str, Value],
+    data: str | None = None,
 ) -> Process:
     unset = aiperf.OFFLINE if benchmark.client == "aiperf" and text.local else ()
     env: dict[str, Value] = {**cluster.env, **benchmark.env, **own}
@@ -135,9 +172,8 @@ def _process(
         secrets=cluster.secrets,
         may_exit=True,
     )
-    return housed(
-        process, program, cluster.container, Needs([text.where] if text.local else [], folder=RunPath(artifacts(point)))
-    )
+    paths = [*([text.where] if text.local else []), *([data] if data else [])]
+    return housed(process, program, cluster.container, Needs(paths, folder=RunPath(artifacts(point))))
 
 
 def _count(fixed: int | None, per_concurrency: int | None, concurrency: int | None) -> int | None:

@@ -14,6 +14,8 @@ from typing import Any
 from recipe_toolkit.plan.values import Value, decode, encode
 
 PLAN_SCHEMA = 1
+# Of a field that stands in the document only where it is not None.
+_WHERE_SAID = {"where_said": True}
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,15 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Accuracy:
+    """What an accuracy point asks. ``limit``: documents of each task at most; ``minimum``: scores in percent."""
+
+    tasks: tuple[str, ...]
+    limit: int | None = None
+    minimum: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Point:
     """One measurement. ``process`` is the client's, started by the agent of its node.
 
@@ -149,6 +160,7 @@ class Point:
     max_concurrency: int | None = None
     requests: int | None = None
     warmup: int | None = None
+    accuracy: Accuracy | None = field(default=None, metadata=_WHERE_SAID)
 
 
 @dataclass(frozen=True)
@@ -241,7 +253,11 @@ class Plan:
 
 def _plain(item: Any) -> Any:
     if dataclasses.is_dataclass(item) and type(item).__module__ == __name__:
-        return {f.name: _plain(getattr(item, f.name)) for f in dataclasses.fields(item)}
+        return {
+            f.name: _plain(getattr(item, f.name))
+            for f in dataclasses.fields(item)
+            if getattr(item, f.name) is not None or not f.metadata.get("where_said")
+        }
     if isinstance(item, Mapping):
         return {key: _plain(value) for key, value in item.items()}
     if isinstance(item, (list, tuple)):
@@ -270,6 +286,12 @@ def _process(data: Mapping[str, Any]) -> Process:
     )
 
 
+def _point(data: Mapping[str, Any]) -> Point:
+    asked = data.get("accuracy")
+    accuracy = Accuracy(**{**asked, "tasks": tuple(asked["tasks"])}) if asked else None
+    return Point(**{**data, "process": _process(data["process"]), "accuracy": accuracy})
+
+
 def plan_from_json(data: Mapping[str, Any]) -> Plan:
     """The plan of :meth:`Plan.to_json`'s data, or of what ``recipe plan --json`` prints, which says more.
 
@@ -286,7 +308,7 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
                 Instance(**{**item, "processes": tuple(item["processes"])}) for item in data["instances"]
             ),
             "processes": tuple(_process(item) for item in data["processes"]),
-            "benchmarks": tuple(Point(**{**item, "process": _process(item["process"])}) for item in data["benchmarks"]),
+            "benchmarks": tuple(_point(item) for item in data["benchmarks"]),
             "proof": Proof(**data["proof"]),
             "deadlines": Deadlines(**data["deadlines"]),
             "gpus": Gpus(**data["gpus"]),

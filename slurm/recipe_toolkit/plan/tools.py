@@ -61,6 +61,21 @@ class Source:
         return self.name.startswith("/")
 
 
+def folder(path: str, cluster: Cluster, field: str) -> str:
+    """The folder on the nodes that ``path`` (absolute, or an alias of the profile's ``data``) means here.
+
+    Raises InputError for an alias that the profile lacks.
+    """
+    if path.startswith("/"):
+        return path
+    if path not in cluster.data:
+        known = difflib.get_close_matches(path, cluster.data, n=1)
+        hint = f"did you mean `{known[0]}`?" if known else f"`data: {{{path}: /PATH}}` in the profile"
+        message = f"{path!r} is no data of the profile {cluster.name}"
+        raise InputError([Problem("recipe", 0, 0, field, message, hint)])
+    return cluster.data[path]
+
+
 def source(path: str, cluster: Cluster, field: str) -> Source:
     """What ``path`` (absolute, an alias of the profile, or ``hf:ORG/REPO[@REVISION]``) means here.
 

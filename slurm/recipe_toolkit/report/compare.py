@@ -9,7 +9,7 @@ from typing import Any
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report import text
 from recipe_toolkit.report.changes import Change
-from recipe_toolkit.report.metrics import METRICS, Metric
+from recipe_toolkit.report.metrics import METRICS, Metric, ScoreMetric, score_metrics
 
 # Rounded to a tenth of a percent, nothing is left of it.
 _SAME_PERCENT = 0.05
@@ -90,14 +90,19 @@ def compare(
     conditions: Sequence[Change] = (),
     unknown: Sequence[str] = (),
     metrics: Sequence[Metric] = METRICS,
+    *,
+    scores: bool = True,
 ) -> Comparison:
     """Hold the points of each run against the first's.
 
-    Points are the same measurement where client, lengths and load agree, or their names. Raises RecipeError
+    ``scores``: whether those of accuracy points too. Points are the same measurement where client, lengths and load
+    agree, or their names. Raises RecipeError
     if measurements would be held against figures of the simulated engine.
     """
     labels = tuple(chr(ord("A") + index) for index in range(len(runs)))
     _refuse_mixed(runs, labels)
+    if scores:
+        metrics = [*metrics, *score_metrics(point for run in runs for point in run["points"])]
     matches = tuple(_judged(runs, points, metrics) for points in _matched([run["points"] for run in runs]))
     return Comparison(tuple(runs), tuple(conditions), matches, tuple(unknown), labels)
 
@@ -173,12 +178,19 @@ def _judged(runs: Sequence[Results], points: Sequence[Point | None], metrics: Se
             None if index == 0 else why_not[index] or _why_not(metric, runs[0], runs[index], first, points[index])
             for index in range(len(runs))
         ]
-        differences = [_difference(metric, values[0], value, why) for value, why in zip(values, against, strict=True)]
+        noise = [metric.noise(first, point) if first and point else 0.0 for point in points]
+        differences = [
+            _difference(metric, values[0], value, why, spread)
+            for value, why, spread in zip(values, against, noise, strict=True)
+        ]
         rows.append(Row(metric, values, (None, *differences[1:])))
     return Match(tuple(points), invalid, why_not, tuple(rows))
 
 
-def _difference(metric: Metric, base: float | None, value: float | None, why_not: str | None) -> Difference:
+def _difference(
+    metric: Metric, base: float | None, value: float | None, why_not: str | None, noise: float
+) -> Difference:
+    """``noise``: what the two may differ by without being different."""
     if base is None or value is None:
         return Difference()
     if why_not:
@@ -186,7 +198,7 @@ def _difference(metric: Metric, base: float | None, value: float | None, why_not
     if base == 0:
         return Difference(0.0, "same") if value == 0 else Difference(why_not="the first is 0")
     percent = (value - base) / abs(base) * 100
-    if abs(percent) < _SAME_PERCENT:
+    if abs(percent) < _SAME_PERCENT or abs(value - base) <= noise:
         return Difference(percent, "same")
     return Difference(percent, "better" if (percent < 0) == metric.lower else "worse")
 
@@ -200,7 +212,8 @@ def _why_no_points(first: Point | None, point: Point | None) -> str | None:
         ("lengths", _lengths(first), _lengths(point)),
         ("loads", text.load(first), text.load(point)),
     ):
-        if one != other:
+        # A score does not depend on how many requests are in flight.
+        if one != other and not (name == "loads" and text.of_accuracy(first)):
             return f"other {name}: {one} and {other}"
     return None
 
@@ -213,6 +226,8 @@ def _why_not(metric: Metric, base: Results, run: Results, first: Point | None, p
     """Why a figure would not mean the same in both runs."""
     if first is None or point is None:
         return None
+    if isinstance(metric, ScoreMetric):
+        return _why_no_scores(metric.score(first), metric.score(point))
     counted = [item["osl"]["counted_by"] for item in (first, point)]
     if metric.tokens and None not in counted and counted[0] != counted[1]:
         return f"tokens are counted by the {counted[0]} and by the {counted[1]}"
@@ -222,6 +237,16 @@ def _why_not(metric: Metric, base: Results, run: Results, first: Point | None, p
         return "per GPU and per CPU slot"
     if metric.whole and (devices[0] != devices[1] or sizes[0] != sizes[1]):
         return f"of {text.gpus(base)} and of {text.gpus(run)}: compare the rates per GPU"
+    return None
+
+
+def _why_no_scores(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str | None:
+    """Why two scores of a task are not of the same questions."""
+    if one is None or other is None:
+        return None
+    for key, what in (("task_version", "versions of the task"), ("num_fewshot", "shots"), ("samples", "documents")):
+        if one[key] != other[key]:
+            return f"other {what}: {one[key]} and {other[key]}"
     return None
 
 

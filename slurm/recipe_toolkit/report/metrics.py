@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,10 @@ class Metric:
             value = value.get(key) if isinstance(value, Mapping) else None
         return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
+    def noise(self, *points: Mapping[str, Any]) -> float:
+        """By how much the figure of two points may differ and still be the same, in its unit."""
+        return 0.0
+
     @property
     def better(self) -> str:
         """``lower`` or ``higher``."""
@@ -51,6 +56,40 @@ def _latencies() -> list[Metric]:
             tokens = name == "tpot_ms"
             found.append(Metric(f"{name}.{key}", f"{title} {key}", "ms", True, key in shown, tokens=tokens))
     return found
+
+
+@dataclass(frozen=True)
+class ScoreMetric(Metric):
+    """The score of a task by one metric and filter: ``path`` is ``accuracy.TASK/METRIC,FILTER``."""
+
+    def score(self, point: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The whole score; None where the point has none."""
+        return next((item for item in point.get("accuracy") or () if _score_path(item) == self.path), None)
+
+    def of(self, point: Mapping[str, Any]) -> float | None:
+        """The figure; None where it was not measured."""
+        found = self.score(point)
+        return None if found is None else found["score"]
+
+    def noise(self, *points: Mapping[str, Any]) -> float:
+        """The standard error of a difference between the scores of two points, 0 where none is known."""
+        errors = ((self.score(point) or {}).get("stderr") or 0.0 for point in points)
+        return math.hypot(*errors)
+
+
+def _score_path(score: Mapping[str, Any]) -> str:
+    return f"accuracy.{score['task']}/{score['metric']},{score['filter']}"
+
+
+def score_metrics(points: Iterable[Mapping[str, Any] | None]) -> tuple[ScoreMetric, ...]:
+    """A metric for each score that one of the points has, in their order."""
+    found: dict[str, ScoreMetric] = {}
+    for point in points:
+        for score in (point or {}).get("accuracy") or ():
+            title = f"{score['task']} ({score['metric']}, {score['filter']})"
+            metric = ScoreMetric(_score_path(score), title, score["unit"], not score["higher_is_better"])
+            found.setdefault(metric.path, metric)
+    return tuple(found.values())
 
 
 METRICS: tuple[Metric, ...] = (

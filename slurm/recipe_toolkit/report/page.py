@@ -11,6 +11,7 @@ from recipe_toolkit.report.chart import chart
 from recipe_toolkit.report.html import Markup, el, escape, join
 from recipe_toolkit.report.story import story
 from recipe_toolkit.report.tables import (
+    accuracy_table,
     distributions_table,
     href,
     invalid_table,
@@ -202,14 +203,17 @@ def _lengths(lengths: tuple[int | None, int | None] | None) -> str:
 
 def _points(results: Mapping[str, Any], base: str | None) -> Markup:
     points = results["points"]
-    good, bad = [p for p in points if p["valid"]], [p for p in points if not p["valid"]]
+    timed = [p for p in points if p["valid"] and not text.of_accuracy(p)]
+    scored, bad = [p for p in points if p["valid"] and text.of_accuracy(p)], [p for p in points if not p["valid"]]
     drawn = chart(results)
     return el(
         "div",
         el("p", "No point was measured.") if not points else None,
         el("div", drawn, class_="card") if drawn is not None else None,
-        el("p", el("small", _scales(results))) if good else None,
-        points_table(results, base) if good else None,
+        el("p", el("small", _scales(results))) if timed else None,
+        points_table(results, base) if timed else None,
+        el("h3", "Accuracy") if scored else None,
+        accuracy_table(results, scored, base) if scored else None,
         el("h3", "Invalid points") if bad else None,
         invalid_table(bad, base) if bad else None,
     )

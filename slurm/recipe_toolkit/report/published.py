@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recipe_toolkit.errors import RecipeError
@@ -17,6 +17,10 @@ _PER_USER = {
     "tps_per_user_mean": "output_tps_per_user.mean_of_inverse_tpot",
 }
 _PER_GPU = ("input_tps_per_gpu", "output_tps_per_gpu", "total_tps_per_gpu")
+
+_NO_ACCURACY = "accuracy was not measured"
+# Reported scores are rounded, and of another harness.
+_POINTS = 1.0  # percentage points, or two standard errors where that is more
 
 Point = Mapping[str, Any]
 Results = Mapping[str, Any]
@@ -76,7 +80,8 @@ def metric_of(name: str, per_gpu: str) -> Metric:
 
 def _item(index: int, item: Item, results: Results) -> Iterator[Verdict]:
     tolerance = item.get("tolerance", 0.05)
-    candidates = [point for point in results["points"] if _matches(item, point)]
+    timed = [point for point in results["points"] if not text.of_accuracy(point)]
+    candidates = [point for point in timed if _matches(item, point)]
     for name, published in item.get("metrics", {}).items():
         metric = metric_of(name, item.get("per_gpu", "working"))
         if not candidates:
@@ -85,8 +90,38 @@ def _item(index: int, item: Item, results: Results) -> Iterator[Verdict]:
         for point in candidates:
             yield _held(Verdict(index, metric, published, tolerance, "", point=point["id"]), item, point)
     for task, score in item.get("accuracy", {}).items():
-        metric = Metric(f"accuracy.{task}", task, "%")
-        yield Verdict(index, metric, score, tolerance, "not comparable", "accuracy was not measured")
+        yield from _scored(index, task, score, results)
+
+
+def _scored(index: int, task: str, published: float, results: Results) -> Iterator[Verdict]:
+    """A published score beside the main one of the same task, in each point that has it."""
+    metric = Metric(f"accuracy.{task}", task, "%")
+    named = [(point, found) for point in results["points"] if (found := _score(point, task)) is not None]
+    if not named:
+        why = f"{task} was not measured" if any(map(text.of_accuracy, results["points"])) else _NO_ACCURACY
+        yield Verdict(index, metric, published, 0.0, "not comparable", why)
+    for point, found in named:
+        verdict = Verdict(index, metric, published, 0.0, "not comparable", point=point["id"])
+        if not point["valid"]:
+            yield replace(verdict, why=f"the point is invalid: {'; '.join(point['reasons'])}")
+            continue
+        off, stderr = found["score"] - published, found["stderr"] or 0.0
+        room = max(_POINTS, 2 * stderr)
+        word = "reproduced" if abs(off) <= room else "better" if off > 0 else "worse"
+        percent = off / published * 100 if published else None
+        how = f"{found['metric']}, {found['filter']}, {found['num_fewshot']} shots, {found['samples']} documents"
+        tolerance = room / published if published else 0.0
+        yield replace(verdict, verdict=word, tolerance=tolerance, why=how, seen=found["score"], percent=percent)
+
+
+def _score(point: Point, task: str) -> Mapping[str, Any] | None:
+    """The point's score that a published name means: mmlu-pro is lm-eval's mmlu_pro."""
+    for found in point.get("accuracy") or ():
+        whole = f"{found['task']}/{found['metric']},{found['filter']}"
+        same = found["task"].replace("-", "_").lower() == task.replace("-", "_").lower()
+        if found["unit"] == "%" and (whole == task or (found["main"] and same)):
+            return found  # type: ignore[no-any-return]
+    return None
 
 
 def _matches(item: Item, point: Point) -> bool:

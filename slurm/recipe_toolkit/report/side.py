@@ -28,6 +28,7 @@ _NO_CONDITION_OF_A_SITE = (
     "max_nodes",
     "secrets",
     "models",
+    "data",
 )
 
 

@@ -31,9 +31,14 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
     """
     points = results["points"]
     blocks = [_head(results, width)]
-    if points:
-        blocks.append(_table(_columns(results), points, width))
-    else:
+    timed = [point for point in points if not text.of_accuracy(point)]
+    if timed:
+        blocks.append(_table(_columns(results), timed, width))
+    scored = [point for point in points if text.of_accuracy(point)]
+    if scored:
+        rows = [{**point, "of": score} for point in scored for score in point.get("accuracy") or (None,)]
+        blocks.append(_table(_score_columns(), rows, width))
+    if not points:
         blocks.append("no point was measured")
     remarks = _remarks(points, width)
     if remarks:
@@ -97,6 +102,25 @@ def _columns(results: Mapping[str, Any]) -> list[_Column]:
         _Column(("total tok/s", denominator), lambda point: text.number(point["total_tps_per_gpu"]["working"])),
         _Column(("goodput", "req/s"), rate("goodput_rps"), give_up=7),
         _Column(("", "SLO"), text.slo),
+    ]
+
+
+def _score_columns() -> list[_Column]:
+    """Of the accuracy points: a row a score, which is the item ``of``."""
+
+    def of(cell: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: text.MISSING if row["of"] is None else cell(row["of"])
+
+    return [
+        _Column(("", "accuracy"), lambda row: _short(row["id"]), left=True),
+        _Column(("", "task"), of(lambda score: _printable(score["task"])), left=True),
+        _Column(("", "metric"), of(lambda score: _printable(score["metric"])), left=True, give_up=2),
+        _Column(("", "filter"), of(lambda score: _printable(score["filter"])), left=True),
+        _Column(("", "score"), of(text.score)),
+        _Column(("", "documents"), of(lambda score: text.count(score["samples"])), give_up=1),
+        _Column(("", "shots"), of(lambda score: text.count(score["num_fewshot"])), give_up=3),
+        _Column(("", "asked"), of(text.threshold)),
+        _Column(("", ""), of(text.reached), left=True),
     ]
 
 

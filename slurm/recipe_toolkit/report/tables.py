@@ -22,7 +22,7 @@ def table(caption: str, head: Sequence[Markup], rows: Sequence[Markup], class_: 
 
 def points_table(results: Mapping[str, Any], base: str | None) -> Markup:
     """The valid points: load, TTFT beside the user's speed, then rates and the denominators."""
-    points = [point for point in results["points"] if point["valid"]]
+    points = [point for point in results["points"] if point["valid"] and not text.of_accuracy(point)]
     groups = [group for group in _groups(results) if any(_filled(group, point) for point in points)]
     head = [
         el("tr", el("td"), *(_group_head(group) for group in groups), class_="groups"),
@@ -111,6 +111,29 @@ def _group_head(group: _Group) -> Markup:
     if not group.title:
         return el("td", colspan=len(group.columns))
     return el("th", group.title, colspan=len(group.columns), scope="colgroup", class_="first")
+
+
+def accuracy_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]], base: str | None) -> Markup:
+    """The scores of the accuracy points, a row each."""
+    names = ("task", "metric", "filter", "score", "documents", "shots", "version", "asked", "")
+    heads = [el("th", name, scope="col", class_="text" if name in names[:3] else None) for name in names]
+    rows = [
+        el(
+            "tr",
+            el("th", _link(point, base), scope="row"),
+            *(el("td", score[key], class_="text") for key in ("task", "metric", "filter")),
+            el("td", text.score(score)),
+            el("td", text.count(score["samples"])),
+            el("td", text.count(score["num_fewshot"])),
+            el("td", score["task_version"] or text.MISSING),
+            el("td", text.threshold(score)),
+            el("td", text.reached(score)),
+        )
+        for point in points
+        for score in point["accuracy"]
+    ]
+    caption = _marked("Scores, each with its standard error", results)
+    return table(caption, [el("tr", el("th", "point", scope="col", class_="text"), *heads)], rows)
 
 
 def invalid_table(points: Sequence[Mapping[str, Any]], base: str | None) -> Markup:

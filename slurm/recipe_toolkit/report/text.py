@@ -77,6 +77,29 @@ def answered(point: Mapping[str, Any]) -> str:
     return count(ok) if wanted is None else f"{count(ok)}/{count(wanted)}"
 
 
+def of_accuracy(point: Mapping[str, Any]) -> bool:
+    """Whether a point measures what the model knows, and not how fast it is."""
+    return bool(point["client"]["name"] == "lm-eval")
+
+
+def score(found: Mapping[str, Any]) -> str:
+    """``95.2 %``, ``95.2 ± 0.6 %``, or a bare number for a metric that is no share."""
+    error = "" if found["stderr"] is None else f" ± {number(found['stderr'])}"
+    return f"{number(found['score'])}{error} {found['unit']}".rstrip()
+
+
+def threshold(found: Mapping[str, Any]) -> str:
+    """``≥ 93.5 %``, or a dash where the recipe asks for none."""
+    return MISSING if found["min"] is None else f"≥ {found['min']:g} %"
+
+
+def reached(found: Mapping[str, Any]) -> str:
+    """Whether the threshold is reached; of simulated answers nobody asks."""
+    if found["min"] is None:
+        return MISSING
+    return {True: "met", False: "missed", None: "not judged"}[found["met"]]
+
+
 def slo(point: Mapping[str, Any]) -> str:
     """Whether the bounds on means are met; a dash where there are none. An invalid point meets nothing."""
     bounds = point.get("slo") or {}
@@ -177,5 +200,6 @@ def verdict(results: Mapping[str, Any]) -> str:
 
 def same_length(points: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None] | None:
     """ISL and OSL wanted, if they are the same in all points."""
-    lengths = {(point["isl"]["wanted_tokens"], point["osl"]["wanted_tokens"]) for point in points}
+    timed = [point for point in points if not of_accuracy(point)]
+    lengths = {(point["isl"]["wanted_tokens"], point["osl"]["wanted_tokens"]) for point in timed}
     return lengths.pop() if len(lengths) == 1 else None

@@ -12,7 +12,8 @@ from recipe_toolkit.plan.model import Plan, Point
 from recipe_toolkit.results.aiperf import read_aiperf
 from recipe_toolkit.results.command import read_command
 from recipe_toolkit.results.figures import Figures
-from recipe_toolkit.results.gate import judge, remarks
+from recipe_toolkit.results.gate import held, judge, remarks
+from recipe_toolkit.results.lm_eval import read_lm_eval
 from recipe_toolkit.results.model import (
     Bound,
     Client,
@@ -30,7 +31,12 @@ from recipe_toolkit.results.model import (
 )
 from recipe_toolkit.results.vllm_bench import read_vllm_bench
 
-_READERS = {"aiperf": read_aiperf, "vllm-bench": read_vllm_bench, "command": read_command}
+_READERS = {
+    "aiperf": read_aiperf,
+    "vllm-bench": read_vllm_bench,
+    "lm-eval": read_lm_eval,
+    "command": read_command,
+}
 _ENDED = ("done", "failed", "cancelled", "timeout", "preempted", "lost")
 
 
@@ -137,8 +143,9 @@ def _assemble(
         output_tps_per_user=PerUser(1000 / median if median else None, figures.per_user_tps),
         goodput_rps=figures.goodput_rps,
         good_request_ratio=figures.good_request_ratio,
-        slo=_bounds(plan, figures),
+        slo=_bounds(plan, figures) if point.accuracy is None else {},
         pools=pools,
+        accuracy=held(plan, point, figures.accuracy),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recipe_toolkit.results.model import Length, Requests, Stat
+from recipe_toolkit.results.model import Length, Requests, Score, Stat
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,6 @@ class Figures:
     per_user_tps: float | None = None
     goodput_rps: float | None = None
     good_request_ratio: float | None = None
+    accuracy: tuple[Score, ...] = ()
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

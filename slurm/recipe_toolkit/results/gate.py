@@ -9,11 +9,12 @@ range stray from its middle by chance, the fewer the requests the more.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recipe_toolkit.plan.model import Plan, Point
-from recipe_toolkit.results.model import PointResult
+from recipe_toolkit.results.model import PointResult, Score
 
 OSL_TOLERANCE = 0.01
 ISL_TOLERANCE = 0.02
@@ -35,7 +36,38 @@ def judge(plan: Plan, point: Point, result: PointResult) -> list[str]:
         *_lengths(point, result),
         *_engines(result),
         *_disaggregation(plan, point, result),
+        *_accuracy(point, result),
     ]
+
+
+def held(plan: Plan, point: Point, scores: Sequence[Score]) -> tuple[Score, ...]:
+    """The scores beside the thresholds of the recipe; answers of the simulated engine are held against none."""
+    wanted = point.accuracy.minimum if point.accuracy else {}
+    found = []
+    for score in scores:
+        bound = wanted.get(f"{score.task}/{score.metric},{score.filter}")
+        if bound is None and score.main:
+            bound = wanted.get(score.task)
+        met = None if bound is None or plan.engine == "sim" else score.score >= bound
+        found.append(replace(score, min=bound, met=met))
+    return tuple(found)
+
+
+def _accuracy(point: Point, result: PointResult) -> Iterator[str]:
+    """Thresholds that are missed, or that no score can be held against."""
+    if point.accuracy is None:
+        return
+    for score in result.accuracy:
+        if score.met is False:
+            error = "" if score.stderr is None else f" ± {score.stderr:.2f}"
+            of = f"{score.metric}, {score.filter}, {score.samples} documents"
+            yield f"{score.task} scored {score.score:.2f}{error} % ({of}), and at least {score.min:g} % is asked"
+    if not result.accuracy:
+        return  # said already
+    for key in point.accuracy.minimum:
+        named = (key in (score.task, f"{score.task}/{score.metric},{score.filter}") for score in result.accuracy)
+        if not any(named):
+            yield f"no score for {key}, of which at least {point.accuracy.minimum[key]:g} % is asked"
 
 
 def remarks(plan: Plan, point: Point, result: PointResult) -> list[str]:
@@ -44,11 +76,13 @@ def remarks(plan: Plan, point: Point, result: PointResult) -> list[str]:
     if point.osl is not None and result.requests.ok and result.ttft_ms is None:
         found.append("no time to first token: the answers were not streamed")
     for role, pool in result.pools.items():
-        found += _pool_remarks(role, pool)
+        found += _pool_remarks(role, pool, shared=point.accuracy is not None)
     # vLLM's warm-up is the first measured prompt over and over.
     hits = (pool.get("prefix_cache_hit_ratio") for role, pool in result.pools.items() if role != "decode")
     if point.client == "vllm-bench" and point.warmup and any(hits):
         found.append("the warm-up sends the first measured prompt, so that request may be a prefix-cache hit")
+    if plan.engine == "sim" and point.accuracy is not None:
+        found.append("the answers are simulated, so the scores say nothing and are held against no threshold")
     decode = result.pools.get("decode")
     if "decode" in plan.gpus.by_role and (decode is None or decode.get("prompt_tokens_by_source") is None):
         found.append("the decode pool's counters were not read, so silent local prefill is not ruled out")
@@ -166,13 +200,14 @@ def _local_prefill(plan: Plan, point: Point, decode: Mapping[str, Any]) -> list[
     ]
 
 
-def _pool_remarks(role: str, pool: Mapping[str, Any]) -> list[str]:
+def _pool_remarks(role: str, pool: Mapping[str, Any], shared: bool) -> list[str]:
+    """``shared``: whether prompts are meant to begin alike, as those with solved examples do."""
     found = []
     if pool.get("preemptions"):
         found.append(f"the {role} engines preempted {pool['preemptions']:,.0f} requests: their KV cache was full")
     ratio = pool.get("prefix_cache_hit_ratio")
     # What a decode engine pulled may count as a hit; what it computed is judged above.
-    if ratio and ratio > _PREFIX_HITS_NOTED and role != "decode":
+    if ratio and ratio > _PREFIX_HITS_NOTED and role != "decode" and not shared:
         found.append(f"{ratio:.1%} of the {role} pool's prompt tokens were prefix-cache hits")
     if pool.get("unscraped"):
         found.append(f"the counters of {', '.join(pool['unscraped'])} could not be read")

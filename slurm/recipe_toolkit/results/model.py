@@ -110,6 +110,30 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Score:
+    """A task's score by one metric and filter, as lm-evaluation-harness calls them.
+
+    ``unit``: ``%``, or empty for a metric that is no share (perplexity). ``stderr``: standard error, in the same
+    unit. ``samples``: documents. ``main``: the one that a task's name alone means. ``min``: the recipe's threshold in
+    percent; ``met``: whether it is reached, None if there is none or the engine is simulated.
+    """
+
+    task: str
+    metric: str
+    filter: str
+    score: float
+    unit: str = "%"
+    stderr: float | None = None
+    samples: int | None = None
+    higher_is_better: bool = True
+    task_version: str | None = None
+    num_fewshot: int | None = None
+    main: bool = False
+    min: float | None = None
+    met: bool | None = None
+
+
+@dataclass(frozen=True)
 class PointResult:
     """One measurement.
 
@@ -151,11 +175,15 @@ class PointResult:
     valid: bool = False
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    accuracy: tuple[Score, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, every figure named with its unit."""
-        data: dict[str, Any] = scrub(dataclasses.asdict(self))
-        return data
+        """Plain data, every figure named with its unit; ``accuracy`` where there is any."""
+        return _sparse(scrub(dataclasses.asdict(self)))
+
+
+def _sparse(point: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in point.items() if key != "accuracy" or value}
 
 
 @dataclass(frozen=True)
@@ -235,6 +263,7 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """Plain data for results.json; ``schema`` first."""
         data: dict[str, Any] = scrub(dataclasses.asdict(self))
+        data["points"] = [_sparse(point) for point in data["points"]]
         return {"schema": data.pop("schema"), **data}
 
 
@@ -255,6 +284,7 @@ def point_from_json(data: Mapping[str, Any]) -> PointResult:
             "slo": {key: Bound(**bound) for key, bound in data["slo"].items()},
             "reasons": tuple(data["reasons"]),
             "notes": tuple(data["notes"]),
+            "accuracy": tuple(Score(**score) for score in data.get("accuracy", ())),
         }
     )
 
