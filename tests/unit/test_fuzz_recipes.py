@@ -36,7 +36,20 @@ DATA = [data for data in (parse_yaml(text, "f").data for text in TEXTS[:40]) if 
 _NUMBERS = [0, -1, 1, 2, 3, 7, 8, 64, 4096, 10**6, 10**12, 2**63 - 1, 0.5, 1e-300, 1e300, -0.0, 1e3]
 _WORDS = [
     *("", "x", "-x", "a\nb", "auto", "on", "1e3", "8k", "hf:a/b", "/m", "../m", "🚀", "{{x}}", "$HOME", "%j", "none"),
-    *("vllm", "sim", "aiperf", "vllm-bench", "command", "nixl", "example", "cpu", "hybrid", "00:00:01", "9-00"),
+    *(
+        "vllm",
+        "sim",
+        "aiperf",
+        "vllm-bench",
+        "lm-eval",
+        "command",
+        "nixl",
+        "example",
+        "cpu",
+        "hybrid",
+        "00:00:01",
+        "9-00",
+    ),
 ]
 _HOLDERS = [[], [None], [1, 1], ["x"], [[1]], {}, {"x": 1}, {"": None}, {"kind": "exit"}, {"dp": 3, "ep": True}]
 _ODD = st.sampled_from([None, True, False, "x" * 300, *_NUMBERS, *_WORDS, *_HOLDERS])
