@@ -112,6 +112,11 @@ class AttemptDir:
         return self.root / "bound.json"
 
     @property
+    def check(self) -> Path:
+        """What the preflight found on the nodes."""
+        return self.root / "check.json"
+
+    @property
     def lead(self) -> Path:
         """Where the lead listens."""
         return self.root / "lead.json"

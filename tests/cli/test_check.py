@@ -8,6 +8,8 @@ import stat
 
 import pytest
 
+from slurm_site import small_recipe
+
 PROFILE = """
 schema: 1
 name: here
@@ -139,3 +141,49 @@ def test_a_recipe_that_is_wrong_is_refused_before_anybody_is_asked(recipe, nodes
     assert done.returncode == 1
     assert "bad.yaml:3" in done.stderr
     assert not nodes.exists()
+
+
+LOCAL = "schema: 1\nname: mine\nscheduler: local\nruns: runs\n"
+WRONG = "check: {disk: {/: 99999999}, ports: [1]}\n"
+
+
+@pytest.fixture
+def job(recipe):
+    """Runs a small recipe on this machine under a profile; its folder, and what submit --wait said."""
+
+    def run(profile, **fields):
+        (recipe.folder / "mine.yaml").write_text(LOCAL + profile)
+        (recipe.folder / "small.yaml").write_text(json.dumps(small_recipe(**fields)))
+        done = recipe("submit", "small.yaml", "-c", "./mine.yaml", "--wait", timeout=120)
+        (folder,) = (recipe.folder / "runs").glob("*-small-*")
+        return folder, done
+
+    return run
+
+
+def test_a_node_that_would_fail_is_named_before_engines_start(job):
+    folder, done = job(WRONG)
+    assert done.returncode == 100, done.stderr
+    message = json.loads((folder / "state.json").read_text())["message"]
+    assert "bind: DISK.FREE: node 0 (" in message
+    assert "free for /; wanted: 99999999.0 GiB" in message
+    assert "hint: make room" in message
+    events = [json.loads(line)["event"] for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert "process_started" not in events
+    report = json.loads((folder / "attempts" / "0" / "check.json").read_text())
+    assert report["counts"]["failed"] == 1
+
+
+def test_a_profile_may_leave_the_check_out_or_a_part_of_it(job):
+    folder, done = job(WRONG.replace("{disk", "{bind: false, disk"))
+    assert done.returncode == 0, done.stderr
+    assert not (folder / "attempts" / "0" / "check.json").exists()
+
+
+def test_what_a_job_has_checked_is_kept(job):
+    folder, done = job("check: {disk: {/: 0.001}}\n")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    (checked,) = [event for event in events if event["event"] == "checked"]
+    assert checked["passed"] >= 4
+    assert checked["failed"] == 0

@@ -346,6 +346,6 @@ CHECKS = (
         "logs out of order, tokens and certificates that are not valid yet",
         "the clock of each node while it is asked",
         "start chrony or systemd-timesyncd there",
-        (), fleet=_clocks,
+        (), fleet=_clocks, bind=True,
     ),
 )  # fmt: skip

@@ -288,7 +288,7 @@ CHECKS = (
         "each lane has check.mtu of the profile (9000), now and not only in a file",
         "large packets vanish: NCCL hangs where small ones pass",
         "/sys/class/net (mtu)",
-        "ip link set LANE mtu MTU now, and mtu in netplan",
+        "ip link set LANE mtu MTU now, and mtu in netplan; or say in the profile what is meant: check: {mtu: N}",
         ("net", "rdma"), _rdma, node=_mtu, after=_LANE, bind=True,
         source="https://github.com/NVIDIA/nccl/issues/1524",
     ),
@@ -317,6 +317,7 @@ CHECKS = (
         "ping -M do",
         "raise the MTU of the switch's ports above that of the lanes",
         ("net", "rdma"), _rdma, fleet=_jumbo, after=(*_LANE, "LANE.MTU", "LANE.SUBNETS", "LANE.ADDR"),
+        bind=True,
         source="https://github.com/NVIDIA/nccl/pull/2135",
     ),
     Check(

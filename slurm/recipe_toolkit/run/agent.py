@@ -15,7 +15,7 @@ from typing import Any
 
 from recipe_toolkit.errors import ControlError, DeadlineError, RunError
 from recipe_toolkit.plan.model import Plan, plan_from_json
-from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, process, procfs
+from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, probe, process, procfs
 from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
@@ -336,6 +336,10 @@ class Agent:
             self._facts.setdefault("images", {})[order.reference] = identity
             write_json(self._attempt.facts(self._where.index), self._facts)
         return {"there": there, "id": identity}
+
+    async def _do_check(self, request: Message) -> Message:
+        """Look at this node, as a preflight asks."""
+        return await asyncio.get_running_loop().run_in_executor(None, probe.answer, request)
 
     async def _do_sweep(self, programs: list[dict[str, Any]]) -> Message:
         """Remove what an earlier attempt has left of programs under the same names."""

@@ -12,6 +12,7 @@ from recipe_toolkit.plan.model import Process
 from recipe_toolkit.plan.values import Bindings, NodeBinding
 from recipe_toolkit.run import environment, facts, leftovers
 from recipe_toolkit.run.context import Context
+from recipe_toolkit.run.preflight import preflight
 from recipe_toolkit.run.tasks import together
 from recipe_toolkit.rundir import write_json
 
@@ -23,7 +24,7 @@ log = logging.getLogger("recipe_toolkit.run")
 async def bind(context: Context) -> None:
     """Gather the agents, compare their facts, reserve ports, write bound.json.
 
-    Raises DeadlineError naming the agents that are missing, RunError if a node cannot take part.
+    Raises DeadlineError naming the agents that are missing, RunError if a node cannot take part or must not.
     """
     plan, fleet = context.plan, context.fleet
     await fleet.gather(plan.deadlines.bind, context.where.nodelist)
@@ -33,6 +34,7 @@ async def bind(context: Context) -> None:
     problems += [f"{what}\nhint: {remedy}" for what, remedy in differences]
     if problems:
         raise RunError("bind: " + "\n".join(problems))
+    await preflight(context)
     ports = await reserve(context, plan.processes)
     nodes = tuple(_node(context, node.index, found[node.index]) for node in plan.nodes)
     context.bindings = Bindings(str(context.run.root), nodes, ports, context.where.job_id)
