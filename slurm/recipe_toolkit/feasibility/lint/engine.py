@@ -29,6 +29,7 @@ def _tag(image: str) -> str | None:
     "warning",
     "`engine.image` has no tag, or one that moves (`latest`, `nightly`)",
     "The same recipe runs other code next week, and may run two builds at once on nodes that pulled on different days.",
+    do="`image: vllm/vllm-openai:v0.32.0@sha256:…`: docker prints the digest when it pulls.",
 )
 def image_floats(recipe: Recipe) -> Iterator[Fault]:
     """Tags that name no build."""
@@ -43,6 +44,7 @@ def image_floats(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "the tag of `engine.image` is a release of another series than `engine.version`",
     "Flags are checked against `engine.version`: the image may refuse them when the nodes are there.",
+    do='`version: "0.32.0"` beside `image: vllm/vllm-openai:v0.32.0`.',
 )
 def image_version(recipe: Recipe) -> Iterator[Fault]:
     """A release in the image's tag against the version of the flags."""
@@ -64,6 +66,7 @@ def image_version(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "`model.path` is a repository of the hub without a revision",
     "Weights, chat template and tokenizer are those of the day.",
+    do="`path: hf:ORG/REPO@COMMIT`: the commit stands on the repository's page.",
 )
 def model_revision(recipe: Recipe) -> Iterator[Fault]:
     """Repositories that move."""
@@ -76,6 +79,7 @@ def model_revision(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "`enforce-eager` on a role that decodes, on GPUs",
     "Without CUDA graphs each step waits for the CPU to launch its kernels: TPOT is that of the CPU.",
+    do="Leave it out, or `compilation-config: {cudagraph_mode: FULL_DECODE_ONLY}`.",
 )
 def eager_decode(recipe: Recipe) -> Iterator[Fault]:
     """Decode without graphs."""
@@ -91,6 +95,7 @@ def eager_decode(recipe: Recipe) -> Iterator[Fault]:
     "note",
     "the nodes of a role have GPUs that no instance takes, in a run of several nodes",
     "They are paid for, and figures per working GPU hide them: compare per allocated GPU.",
+    do="`share_nodes: true` in `resources`, or more instances.",
 )
 def gpus_idle(recipe: Recipe) -> Iterator[Fault]:
     """GPUs of the nodes of each role against those of its instances."""

@@ -86,6 +86,7 @@ def _once(told: Iterator[Told]) -> Iterator[Told]:
     "NIXL takes KV between nodes with GPUs, and `UCX_NET_DEVICES` is set nowhere",
     "UCX chooses by itself, among management ports too, and takes TCP without a word where it finds no RDMA device: "
     "KV moves, a hundred times slower.",
+    do='`UCX_NET_DEVICES: "mlx5_0:1,mlx5_1:1"` in `env` of the profile: `ibdev2netdev` shows the devices.',
 )
 def kv_device(setting: Setting) -> Iterator[Told]:
     """RDMA devices for UCX; NVLink between nodes needs none."""
@@ -103,6 +104,7 @@ def kv_device(setting: Setting) -> Iterator[Told]:
     "warning",
     "NIXL takes KV between nodes with GPUs, and UCX is told of network interfaces alone, or of no transport with RDMA",
     "KV goes over TCP: the run works, and TTFT is that of the network card's driver.",
+    do="`UCX_NET_DEVICES: mlx5_0:1` and not `eth0`; `rc` among `UCX_TLS`.",
 )
 def kv_over_tcp(setting: Setting) -> Iterator[Told]:
     """Devices are DEVICE:PORT (mlx5_0:1); a name without a port is an interface, which UCX uses by TCP."""
@@ -128,6 +130,7 @@ def _kv_over_tcp(setting: Setting) -> Iterator[Told]:
     "note",
     "an instance is larger than a node, and `NCCL_IB_HCA` is set nowhere",
     "NCCL takes every RDMA device that is up, those of the storage network too.",
+    do="`NCCL_IB_HCA: mlx5_0,mlx5_1` in the profile's `env`.",
 )
 def nccl_device(setting: Setting) -> Iterator[Told]:
     """RDMA devices for NCCL; plugins and NVLink between nodes have names of their own."""
@@ -145,6 +148,7 @@ def nccl_device(setting: Setting) -> Iterator[Told]:
     "warning",
     "an instance is larger than a node, and `NCCL_IB_DISABLE` or `NCCL_NET` takes RDMA away from NCCL",
     "Collectives go over TCP sockets: it starts, and every step waits for the network.",
+    do="Leave `NCCL_IB_DISABLE` out; `NCCL_NET: IB`.",
 )
 def nccl_over_tcp(setting: Setting) -> Iterator[Told]:
     """NCCL without its RDMA transport; NVLink between nodes does without."""
@@ -168,6 +172,7 @@ def _nccl_over_tcp(setting: Setting) -> Iterator[Told]:
     "`NCCL_SOCKET_IFNAME` or `GLOO_SOCKET_IFNAME` leaves out the profile's `interface`",
     "The nodes give each other addresses of one network and ranks meet on another: where that is the management "
     "network, NCCL starts and is terribly slow.",
+    do="`interface: bond0` alone: both variables follow from it.",
 )
 def nccl_interface(setting: Setting) -> Iterator[Told]:
     """The interface that the nodes' addresses are of, among those that NCCL and gloo may take."""
@@ -199,6 +204,7 @@ def _selects(value: str, interface: str, *, prefixes: bool) -> bool:
     "the profile's `interface`, or a variable for NCCL, gloo or UCX, names an interface for management or of this host "
     "alone (`lo`, `docker0`, `mgmt0`, …), in a run of several nodes",
     "What goes between nodes goes over it, if it goes at all.",
+    do="`interface:` with the name of the fast port, as `ip -br address` shows it on a node.",
 )
 def management(setting: Setting) -> Iterator[Told]:
     """Interfaces whose names tell what they are for."""
@@ -228,6 +234,7 @@ def _is_management(name: str) -> str:
     "`container.args` of the profile give a container some of the node's GPUs",
     "The plan gives each process its own and lets it see those that it hands KV to: hidden, they cost a quarter of the "
     "throughput, and a process may find none of its own.",
+    do="Leave `--gpus device=0` out of `container.args`.",
 )
 def peers_hidden(setting: Setting) -> Iterator[Told]:
     """Flags of docker, podman and enroot that choose GPUs; the variables themselves are refused in every env."""

@@ -31,6 +31,7 @@ def hybrid_pair(recipe: Recipe) -> tuple[Role, Role] | None:
     "warning",
     "prefill and decode of a hybrid model (Mamba, GDN, KDA) guess different numbers of tokens ahead",
     "The state that prefill hands over is as wide as its guesses are long: decode cannot take it.",
+    do="`speculative-config: {method: mtp, num_speculative_tokens: 3}` in `engine.args`, for both.",
 )
 def speculation_differs(recipe: Recipe) -> Iterator[Fault]:
     """The width of the convolution state on both sides (vLLM's mamba_utils: kernel - 1 + speculative tokens)."""
@@ -52,6 +53,7 @@ def speculation_differs(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "prefill and decode of a hybrid model keep their states in different types or layouts",
     "NIXL's handshake does not compare them: bytes of one kind are read as another, or the sizes do not fit.",
+    do="`mamba-ssm-cache-dtype: bfloat16` in `engine.args`, `VLLM_SSM_CONV_STATE_LAYOUT: DS` in `engine.env`.",
 )
 def state_differs(recipe: Recipe) -> Iterator[Fault]:
     """The types of the states, and how vLLM lays out the convolution's (VLLM_SSM_CONV_STATE_LAYOUT)."""

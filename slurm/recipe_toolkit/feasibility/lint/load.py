@@ -68,6 +68,7 @@ def _captured(args: dict[str, Any]) -> tuple[tuple[str, ...], int] | None:
     "warning",
     "`max-num-seqs` of decode is below the requests that a DP rank has at the highest concurrency",
     "The rest waits in vLLM's queue, so the point measures queueing and not the engine.",
+    do="Concurrency 128 on `dp: 4` is `max-num-seqs: 32` or more.",
 )
 def max_num_seqs(recipe: Recipe) -> Iterator[Fault]:
     """Requests in flight on a rank against the rank's bound."""
@@ -88,6 +89,7 @@ def max_num_seqs(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "the largest captured CUDA graph of decode is below a rank's requests x (1 + speculative tokens)",
     "Larger batches run without a whole graph, and TPOT jumps where they begin.",
+    do="32 requests a rank with three speculative tokens are `max-cudagraph-capture-size: 128` or more.",
 )
 def graph_size(recipe: Recipe) -> Iterator[Fault]:
     """Tokens of a decode step against the largest graph."""
@@ -112,6 +114,7 @@ def _tokens(load: _Load) -> str:
     "warning",
     "the largest captured CUDA graph is no multiple of 1 + speculative tokens",
     "A step has whole requests: vLLM keeps sizes that stay within it once rounded up, so its largest graph is smaller.",
+    do="With three speculative tokens 128 or 132, and not 130.",
 )
 def graph_multiple(recipe: Recipe) -> Iterator[Fault]:
     """Whole requests in the largest graph."""
@@ -132,6 +135,7 @@ def graph_multiple(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "`max-num-batched-tokens` of decode is below a rank's requests x (1 + speculative tokens)",
     "A decode step cannot hold every request, so some wait for the next.",
+    do="32 requests a rank with three speculative tokens are `max-num-batched-tokens: 128` or more.",
 )
 def batched_tokens(recipe: Recipe) -> Iterator[Fault]:
     """Tokens of a decode step against the scheduler's bound."""

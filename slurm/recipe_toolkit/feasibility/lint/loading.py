@@ -46,6 +46,7 @@ def _enough(seconds: float) -> int:
     "warning",
     f"reading the weights alone takes longer than `deadlines.ready`, at {RATE / 1e9:g} GB/s a node",
     "The job ends when it is about to serve. A long limit costs nothing: what hangs is found by `deadlines.stall`.",
+    do="`deadlines: {ready: 1h}`.",
 )
 def ready(setting: Setting) -> Iterator[Told]:
     """The phase's limit against the weights of the role that reads most."""
@@ -61,6 +62,7 @@ def ready(setting: Setting) -> Iterator[Told]:
     "warning",
     f"reading the weights alone takes longer than `{_TIMEOUT}` (600 s if unset), at {RATE / 1e9:g} GB/s a node",
     "vLLM's API server gives up on its engines and exits while they still load.",
+    do='`VLLM_ENGINE_READY_TIMEOUT_S: "3600"` in `engine.env`.',
 )
 def engine_timeout(setting: Setting) -> Iterator[Told]:
     """vLLM's own limit on the start of its engine processes (vllm/envs.py)."""
@@ -85,6 +87,7 @@ def engine_timeout(setting: Setting) -> Iterator[Told]:
     "before vLLM 0.32",
     "vLLM makes a block as large as the state of a rank, which is half as large for twice the ranks: NIXL then refuses "
     "the handshake of every request, and decode computes every prompt anew.",
+    do="`block-size: 2176` in `engine.args`, the larger of both: `recipe capacity --model DIR` counts them.",
 )
 def blocks_may_differ(setting: Setting) -> Iterator[Told]:
     """Where the model is known, its blocks are counted, and those that differ are refused."""

@@ -19,6 +19,7 @@ _PERCENTILE = re.compile(r"_p(\d+(?:\.\d+)?)(?:_|$)")
     "`stream-interval` above 1",
     "Tokens come in chunks: the gaps between them (ITL) say nothing of the engine. TPOT holds: the first token comes "
     "at once.",
+    do="Judge by TPOT, or `stream-interval: 1`.",
 )
 def stream_interval(recipe: Recipe) -> Iterator[Fault]:
     """Chunks of several tokens."""
@@ -34,6 +35,7 @@ def stream_interval(recipe: Recipe) -> Iterator[Fault]:
     "warning",
     "a percentile is published or asked of a point with fewer requests than it needs, 10 / (1 - q)",
     "The 99th percentile of 80 requests is their slowest, or nearly: it changes from run to run.",
+    do="`requests_per_concurrency: 100` at concurrency 10 is enough for the 99th percentile.",
 )
 def percentiles(recipe: Recipe) -> Iterator[Fault]:
     """Requests of the smallest point against the highest percentile that is looked at."""

@@ -38,12 +38,13 @@ Found = TypeVar("Found", Fault, Told)
 
 @dataclass(frozen=True)
 class Rule(Generic[Given, Found]):
-    """A thing that runs and yet is seldom meant. ``about``: when it is said; ``why``: what comes of it."""
+    """What runs and is seldom meant. ``about``: when it is said; ``why``: what comes of it; ``do``: what to write."""
 
     name: str
     severity: Severity
     about: str
     why: str
+    do: str
     check: Callable[[Given], Iterator[Found]]
 
     def named(self, fault: Fault) -> Fault:
@@ -60,23 +61,23 @@ Check = Callable[[Recipe], Iterator[Fault]]
 SiteCheck = Callable[[Setting], Iterator[Told]]
 
 
-def rule(name: str, severity: Severity, about: str, why: str) -> Callable[[Check], Check]:
+def rule(name: str, severity: Severity, about: str, why: str, *, do: str) -> Callable[[Check], Check]:
     """Register a check under a name that stays: recipes answer it by that name."""
 
     def register(check: Check) -> Check:
         assert name not in RULES, name
-        RULES[name] = Rule(name, severity, about, why, check)
+        RULES[name] = Rule(name, severity, about, why, do, check)
         return check
 
     return register
 
 
-def site_rule(name: str, severity: Severity, about: str, why: str) -> Callable[[SiteCheck], SiteCheck]:
+def site_rule(name: str, severity: Severity, about: str, why: str, *, do: str) -> Callable[[SiteCheck], SiteCheck]:
     """Register a check of a recipe where it is to run."""
 
     def register(check: SiteCheck) -> SiteCheck:
         assert name not in RULES | SITE_RULES, name
-        SITE_RULES[name] = Rule(name, severity, about, why, check)
+        SITE_RULES[name] = Rule(name, severity, about, why, do, check)
         return check
 
     return register
