@@ -242,3 +242,18 @@ def test_whatever_it_holds_is_read_without_an_error(tmp_path: Path, fields: dict
 def test_a_file_cut_anywhere_is_read_without_an_error(tmp_path: Path, cut: int) -> None:
     (tmp_path / SUMMARY).write_bytes((RECORDED / "ok" / SUMMARY).read_bytes()[:cut])
     assert len(read_vllm_bench(tmp_path).faults) == 1
+
+
+@pytest.mark.parametrize("case", ["ok", "vllm", "chat"])
+def test_older_versions_write_no_latencies(tmp_path: Path, case: str) -> None:
+    """As 0.22's files: a request took its first token's time and the gaps after it."""
+    whole = recorded(case)
+    latencies = whole.pop("latencies")
+    (tmp_path / SUMMARY).write_text(json.dumps(whole))
+    figures, wanted = read_vllm_bench(tmp_path), read_vllm_bench(RECORDED / case)
+    assert figures.faults == wanted.faults == ()
+    assert figures.per_user_tps == pytest.approx(wanted.per_user_tps, rel=0.01)
+    whole["itls"] = [*whole["itls"][:-1], [*whole["itls"][-1], 9.0]]
+    (tmp_path / SUMMARY).write_text(json.dumps(whole))
+    assert read_vllm_bench(tmp_path).faults != ()
+    assert len(latencies) == len(whole["ttfts"])

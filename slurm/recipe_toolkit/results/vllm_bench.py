@@ -92,7 +92,7 @@ def without_gaps(raw: bytes) -> bytes:
 
 def _records(summary: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
     """The requests one by one, None where the file lacks them (``--save-detailed``), and what is wrong with them."""
-    columns = [summary.get(name) for name in ("ttfts", "latencies", "output_lens", "errors")]
+    columns = [summary.get("ttfts"), _latencies(summary), summary.get("output_lens"), summary.get("errors")]
     lists = [column for column in columns if isinstance(column, list)]
     if not lists:
         return None, []
@@ -119,6 +119,19 @@ def _records(summary: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
                 tpots.append((latency - ttft) * 1000 / (length - 1))
     faults = [f"{SUMMARY}: {bad} records are none"] if bad else []
     return Records(ok, failed, bad, errors, tuple(ttfts), tuple(tpots), tuple(latencies)), faults
+
+
+def _latencies(summary: Mapping[str, Any]) -> object:
+    """Seconds of each request. Where the file has none (0.22), they are the first token's and the gaps after it."""
+    firsts, rows = summary.get("ttfts"), summary.get("itls")
+    if "latencies" in summary or not isinstance(firsts, list) or not isinstance(rows, list) or len(rows) != len(firsts):
+        return summary.get("latencies")
+    return [_sum([first, *row]) if isinstance(row, list) else None for first, row in zip(firsts, rows, strict=True)]
+
+
+def _sum(values: Sequence[object]) -> float | None:
+    numbers = [number(value) for value in values]
+    return None if None in numbers else math.fsum(value for value in numbers if value is not None)
 
 
 def _error(text: object) -> str:
