@@ -63,6 +63,11 @@ class Expect:
         return bool(self.lanes or self.hcas or self.env.get("NCCL_NET") == "IB")
 
     @property
+    def nccl_rdma(self) -> bool:
+        """Whether it is NCCL that RDMA is asked of, not UCX alone."""
+        return self.rdma and bool(self.lanes or self.env.get("NCCL_IB_HCA") or self.env.get("NCCL_NET") == "IB")
+
+    @property
     def hcas(self) -> tuple[str, ...]:
         """RDMA devices that the environment names, in its order and without ports.
 

@@ -27,6 +27,7 @@ from typing import Any
 from recipe_toolkit import vllm_args
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan.container import Needs
+from recipe_toolkit.plan.expect import Expect
 from recipe_toolkit.plan.model import Instance, Process, Ready
 from recipe_toolkit.plan.tools import Source, source
 from recipe_toolkit.plan.topology import Part, Placed, Placement
@@ -228,6 +229,11 @@ def _env(recipe: Recipe, cluster: Cluster, placed: Placed, rank: int, visible: t
         for key in _INTERFACES:
             # A site knows its networks: what its profile says stands.
             env[key] = cluster.env.get(key) or Interface(part.node)
+        said = {key: value for key, value in env.items() if isinstance(value, str)}
+        if Expect(env=said, lanes=cluster.check.lanes).nccl_rdma:
+            # A few hundred lines a rank while it starts, none later: what tells RDMA from a silent fall-back to TCP.
+            env.setdefault("NCCL_DEBUG", "INFO")
+            env.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
     if recipe.kv_transfer is not None and recipe.kv_transfer.connector == "nixl":
         env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = Address(part.node)
         ranks = dp_ranks(placed, rank)

@@ -15,7 +15,7 @@ from typing import Any
 
 from recipe_toolkit.errors import ControlError, DeadlineError, RunError
 from recipe_toolkit.plan.model import Plan, plan_from_json
-from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, probe, process, procfs
+from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, probe, process, procfs, transport
 from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
@@ -362,6 +362,10 @@ class Agent:
     async def _do_tail(self, name: str, lines: int) -> Message:
         text = self._children[name].tail() if name in self._children else ""
         return {"cause": logs.cause(text), "lines": logs.last_lines(text, lines)}
+
+    async def _do_networks(self, name: str) -> Message:
+        path = self._attempt.process_log(self._where.index, name)
+        return {"networks": await asyncio.get_running_loop().run_in_executor(None, transport.networks, path)}
 
     async def _do_stop(self, names: list[str] | None, grace: float) -> Message:
         """Stop programs (None: all) and wait until they are gone; what survives is named."""

@@ -23,6 +23,7 @@ from recipe_toolkit.run import http
 from recipe_toolkit.run.context import Clock, Context, Target
 from recipe_toolkit.run.http import HttpError
 from recipe_toolkit.run.metrics import scrape
+from recipe_toolkit.run.transport import require_rdma
 
 _REQUEST_S = 120.0
 _METRICS_S = 10.0
@@ -69,8 +70,10 @@ class NotYet(Exception):
 async def prove(context: Context) -> None:
     """Until KV has moved between all ranks (where it should) and the entry has answered.
 
-    Raises DeadlineError with what the last attempts lacked, RunError for an answer that is wrong.
+    Raises DeadlineError with what the last attempts lacked, RunError for an answer that is wrong, or for TCP in place
+    of RDMA.
     """
+    await require_rdma(context)
     clock = Clock(context.plan.deadlines.prove)
     words = await _words(context)
     pairs: list[tuple[Target, Target]] = []

@@ -27,6 +27,7 @@ parser.add_argument("--role", default="serve")
 parser.add_argument("--fault", default="")
 parser.add_argument("--delay", type=float, default=0.0)
 parser.add_argument("--marker", default="")
+parser.add_argument("--say", default="")
 options = parser.parse_args()
 lock = threading.Lock()
 sources: dict[tuple[int, str], int] = {}
@@ -107,7 +108,7 @@ def exit_when_told() -> None:
 
 
 def main() -> None:
-    print(f"engine pid={os.getpid()} model={options.model} fault={options.fault}", flush=True)
+    print(f"engine pid={os.getpid()} model={options.model} fault={options.fault}\n{options.say}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if options.fault == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
