@@ -29,6 +29,7 @@ VERBS = {
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("schema", "Print a JSON Schema, for editors."),
     "compare": ("compare", "Put the results of runs side by side."),
+    "provision": ("provision", "Make nodes ready, by the Ansible playbooks."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
@@ -36,6 +37,7 @@ SECTIONS = {
     "Write and check": ("new", "import", "validate", "plan", "capacity", "check", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
     "Results": ("collect", "report", "compare"),
+    "Nodes": ("provision",),
 }
 
 
