@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from podman_rig import root_file_system
 from slurm_rig import find
 from submit_support import wait_until
-from support import require
+from support import require, short_folder
 
 IMAGE = "tiny-python:1"
 
@@ -28,8 +27,7 @@ class Docker:
     """A daemon and its settings. ``env``: what every docker that is meant for it must find in its environment."""
 
     def __init__(self) -> None:
-        # A socket's path may have 107 bytes: pytest's folders are longer.
-        self.folder = Path(tempfile.mkdtemp(prefix="docker-", dir="/tmp"))
+        self.folder = short_folder("docker")
         self.env = {"DOCKER_HOST": f"unix://{self.folder}/docker.sock"}
         with (self.folder / "log").open("wb") as log:
             self.daemon = subprocess.Popen(

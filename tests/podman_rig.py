@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from slurm_rig import find
-from support import require
+from support import require, short_folder
 
 IMAGE = "localhost/tiny-python:1"
 # Of the standard library, what the simulated engine never imports, and what brings large libraries.
@@ -91,10 +89,10 @@ class Podman:
         shutil.rmtree(self.folder)
 
 
-def make_podman(factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def make_podman() -> Iterator[Podman]:
     """A podman that is ready, and gone afterwards."""
     require_podman()
-    podman = Podman(factory.mktemp("podman"))
+    podman = Podman(short_folder("podman"))
     podman.make()
     try:
         yield podman

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
-from support import require
+from support import require, short_folder
 
 MINI_SLURM = Path(__file__).parents[1] / "scripts" / "mini-slurm"
 NODES = 4
@@ -89,8 +87,12 @@ def require_slurm() -> None:
 
 def require_slurmdbd() -> None:
     """The same for its accounting in a database."""
-    missing = [name for name in ("slurmdbd", "mariadbd", "mariadb-install-db") if not find(name)]
-    require("slurm", not missing, f"no {', '.join(missing)}: apt-get install slurmdbd mariadb-server-core")
+    missing = [name for name in ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults") if not find(name)]
+    require(
+        "slurm",
+        not missing,
+        f"no {', '.join(missing)}: apt-get install slurmdbd mariadb-server-core mariadb-client-core",
+    )
 
 
 def find(program: str) -> str | None:
@@ -98,12 +100,14 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
 
 
-def make_rig(factory: pytest.TempPathFactory, name: str, *extra: str) -> Iterator[Rig]:
+def make_rig(*extra: str) -> Iterator[Rig]:
     """A cluster that is up, and gone afterwards."""
     require_slurm()
-    rig = Rig(factory.mktemp(name) / "rig", extra)
-    rig.up()
+    folder = short_folder("slurm")
+    rig = Rig(folder / "rig", extra)
     try:
+        rig.up()
         yield rig
     finally:
         rig.down()
+        folder.rmdir()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 PARTS = ("slurm", "vllm", "aiperf", "podman", "docker", "ansible", "shells", "editor", "lm-eval")
+
+
+def short_folder(name: str) -> Path:
+    """A folder for sockets, whose path may have 107 bytes (podman's runroot: 50): pytest's own are longer."""
+    return Path(tempfile.mkdtemp(prefix=f"{name[:8]}-", dir="/tmp"))
 
 
 def required() -> frozenset[str]:

@@ -93,7 +93,8 @@ def test_a_warning_and_a_cancel(site):
 
 def test_an_agent_that_is_killed(site):
     run = site(LONG)
-    starts(run, "bench-c0")
+    log = run / "attempts" / "0" / "nodes" / "00" / "bench-c0.log"
+    wait_until(lambda: log.exists() and log.read_text(), 90, "a client that runs in its container")
     (agent,) = [
         item.pid
         for item in procfs.table().values()

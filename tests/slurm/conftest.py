@@ -12,15 +12,15 @@ from slurm_rig import Rig, make_rig
 
 
 @pytest.fixture(scope="session")
-def slurm_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def slurm_rig() -> Iterator[Rig]:
     """Four nodes, no accounting at all: sacct exits with 1."""
-    yield from make_rig(tmp_path_factory, "slurm", "--conf", "KillWait=20")
+    yield from make_rig("--conf", "KillWait=20")
 
 
 @pytest.fixture(scope="session")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def podman() -> Iterator[Podman]:
     """A podman with one small image."""
-    yield from make_podman(tmp_path_factory)
+    yield from make_podman()
 
 
 @pytest.hookimpl(wrapper=True)

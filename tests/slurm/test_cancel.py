@@ -40,8 +40,12 @@ def phase(name: str) -> Callable[[Run], Any]:
 MOMENTS = {
     "pending": Moment(lambda run: True, (), words=("--hold",)),
     "bind": Moment(phase("bind"), ("bind",)),
-    # Too short to stay in.
-    "launch": Moment(lambda run: any(event["phase"] == "launch" for event in run.events("phase")), ("launch", "ready")),
+    # Too short to stay in: it may be the next one by then, which is long.
+    "launch": Moment(
+        lambda run: any(event["phase"] == "launch" for event in run.events("phase")),
+        ("launch", "ready"),
+        {"startup_s": 100},
+    ),
     "ready": Moment(phase("ready"), ("ready",), {"startup_s": 100}),
     # The proof's prompt is longer than a block of KV, the tokens before it are few.
     "prove": Moment(phase("prove"), ("prove",), {"prefill_tokens_per_s": 0.5}),

@@ -152,9 +152,9 @@ def test_a_requeued_run_goes_on_in_a_second_attempt(site, tmp_path):
 
 
 @pytest.fixture
-def own_rig(tmp_path_factory):
+def own_rig():
     """Jobs that are over are soon forgotten, as on a busy site, and remembered by jobcomp alone."""
-    yield from make_rig(tmp_path_factory, "jobcomp", "--accounting", "jobcomp", "--conf", "MinJobAge=2")
+    yield from make_rig("--accounting", "jobcomp", "--conf", "MinJobAge=2")
 
 
 def test_an_ended_job_that_slurm_forgets(own_rig, tmp_path):
@@ -175,7 +175,7 @@ def test_an_ended_job_that_slurm_forgets(own_rig, tmp_path):
 
 def test_a_job_that_vanishes_is_lost_not_done(own_rig, tmp_path):
     site = Site(own_rig, tmp_path)
-    run = site.start(small_recipe(), "--set", "name=lost")
+    run = site.start(small_recipe(), "--set", "name=lost", "--hold")  # else it may have ended well by then
     (run.folder / "job.json").write_text((run.folder / "job.json").read_text().replace(f'"{run.job_id}"', '"999999"'))
     state = run.wait(102)
     assert state["state"] == "lost"

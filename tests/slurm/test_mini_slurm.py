@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,16 +13,19 @@ import pytest
 
 from slurm_rig import MINI_SLURM, Rig, require_slurm, require_slurmdbd
 from submit_support import wait_until
+from support import short_folder
 
 pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def rig(tmp_path):
+def rig():
     require_slurm()
-    rig = Rig(tmp_path / "rig")
+    folder = short_folder("slurm")
+    rig = Rig(folder / "rig")
     yield rig
     rig.down()
+    shutil.rmtree(folder)
 
 
 def mounts(rig: Rig) -> list[str]:

@@ -24,11 +24,11 @@ LOW = {
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory):
+def rig():
     partitions = [f"PartitionName={name} Nodes=ALL PriorityTier=1 {mode}" for name, mode in LOW.items()]
     partitions += ["PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF"]
     lines = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", *partitions]
-    yield from make_rig(tmp_path_factory, "preemption", *(word for line in lines for word in ("--conf", line)))
+    yield from make_rig(*(word for line in lines for word in ("--conf", line)))
 
 
 def preempt(rig) -> str:

@@ -53,7 +53,7 @@ def story(request, tmp_path_factory):
         require_slurmdbd()
     lines = ("KillWait=10", "MinJobAge=2", "SlurmdTimeout=15", "ResumeTimeout=60", "OverTimeLimit=0")
     words = [word for line in lines for word in ("--conf", line)]
-    for rig in make_rig(tmp_path_factory, f"states-{request.param}", "--accounting", request.param, *words):
+    for rig in make_rig("--accounting", request.param, *words):
         folder = tmp_path_factory.mktemp(request.param)
         yield request.param, tell(rig, folder), folder
 
