@@ -24,6 +24,20 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each process takes one unit of work at a time. The hook is there with pytest-xdist alone."""
+    from workunits import scheduler
+
+    return scheduler(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs longest begins first: scripts/test runs several tests at a time, and none should be left over."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slurm", "ansible")))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """In CI a skipped test has failed, unless what it lacks is a GPU."""
