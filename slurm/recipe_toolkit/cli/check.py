@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 )
 @click.option("-s", "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change a field; repeatable.")
 @click.option("--hosts", metavar="HOST,...", help="Ask these nodes by ssh (default: check.hosts of the profile).")
+@click.option("--slurm", "by_slurm", is_flag=True, help="Ask nodes that Slurm gives, by one step of a short job.")
+@click.option("-N", "--nodes", type=click.IntRange(min=1), metavar="N", help="How many (default: as the recipe needs).")
 @click.option("-F", "--ssh-config", metavar="FILE", help="ssh's configuration file, as for `ssh -F`.")
 @click.option("--only", metavar="ID,...", help="These checks alone.")
 @click.option("--skip", metavar="ID,...", help="Leave these checks out.")
@@ -44,6 +46,8 @@ def check_command(
     cluster: str | None,
     sets: tuple[str, ...],
     hosts: str | None,
+    by_slurm: bool,
+    nodes: int | None,
     ssh_config: str | None,
     only: str | None,
     skip: str | None,
@@ -63,9 +67,17 @@ def check_command(
     if listing:
         _list(checks, as_json)
         return 0
-    site, expect = _expected(file, cluster, sets)
+    site, expect, needed = _expected(file, cluster, sets)
     left_out = tuple(check.id for check in _named(skip, "--skip"))
     expect = replace(expect, skip=(*expect.skip, *left_out))
+    if by_slurm:
+        report = _by_slurm(expect, site, nodes or needed, checks, deep, planning)
+        if report is None:
+            return 0
+        show(report, as_json)
+        return 0 if report.ok else 1
+    if nodes is not None:
+        raise click.UsageError("-N is for --slurm; --hosts names nodes")
     targets = _targets(site, hosts, ssh_config)
     if planning:
         _plan(expect, checks, targets, deep, as_json)
@@ -97,7 +109,7 @@ def _named(words: str | None, option: str) -> list[Check]:
     return found
 
 
-def _expected(file: Path | None, cluster: str | None, sets: tuple[str, ...]) -> tuple[Cluster, Expect]:
+def _expected(file: Path | None, cluster: str | None, sets: tuple[str, ...]) -> tuple[Cluster, Expect, int | None]:
     from recipe_toolkit.cluster_loader import load_cluster
     from recipe_toolkit.plan.expect import expect_from_json, of_profile
 
@@ -108,11 +120,27 @@ def _expected(file: Path | None, cluster: str | None, sets: tuple[str, ...]) -> 
         loaded = load_cluster(name)
         for warning in loaded.warnings:
             click.echo(warning.render(), err=True)
-        return loaded.cluster, of_profile(loaded.cluster)
+        return loaded.cluster, of_profile(loaded.cluster), None
     from recipe_toolkit.cli.planning import plan_files
 
     planned = plan_files(file, name, sets)
-    return planned.cluster.cluster, expect_from_json(planned.plan.check)
+    return planned.cluster.cluster, expect_from_json(planned.plan.check), len(planned.plan.nodes)
+
+
+def _by_slurm(
+    expect: Expect, site: Cluster, nodes: int | None, checks: list[Check], deep: bool, planning: bool
+) -> Report | None:
+    if site.scheduler != "slurm":
+        raise click.UsageError(f"--slurm: the profile {site.name} is for the scheduler {site.scheduler}")
+    if nodes is None:
+        raise click.UsageError("--slurm: how many nodes? -N N, or a recipe")
+    if planning:
+        click.echo(f"a job of {nodes} nodes, one task on each:")
+        _reads(expect, checks, deep)
+        return None
+    from recipe_toolkit.submit.preflight import preflight_slurm
+
+    return preflight_slurm(expect, site, nodes, checks, deep=deep)
 
 
 def _targets(site: Cluster, hosts: str | None, ssh_config: str | None) -> list[Target]:
@@ -152,9 +180,16 @@ def _plan(expect: Expect, checks: list[Check], targets: list[Target], deep: bool
         return
     for target in targets:
         click.echo(f"{target.name}: {shlex.join(target.argv)} < probe.py")
+    _reads(expect, checks, deep)
+
+
+def _reads(expect: Expect, checks: list[Check], deep: bool) -> None:
+    from recipe_toolkit.check.build import request
+    from recipe_toolkit.run.probe import SECTIONS
+
     click.echo("each node reads, and changes nothing:")
-    for name, text in reads.items():
-        click.echo(f"  {name}: {text}")
+    for name in request(expect, checks, deep=deep)["sections"]:
+        click.echo(f"  {name}: {(SECTIONS[name].__doc__ or '').strip()}")
 
 
 def show(report: Report, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from recipe_toolkit.check.facts import Node
 from recipe_toolkit.check.lanes import pings
 from recipe_toolkit.check.model import Check, Report, Unknown
 from recipe_toolkit.check.parse import parse
+from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan.expect import Expect
 from recipe_toolkit.submit import probing
 from recipe_toolkit.submit.probing import Asked, Request, Target
@@ -22,12 +23,27 @@ def preflight(expect: Expect, targets: Sequence[Target], checks: Sequence[Check]
     """Ask the nodes and judge them. A node that does not answer is reported, with the others."""
 
     def then(asked: Mapping[str, Asked]) -> dict[str, Request]:
-        if JUMBO not in checks or JUMBO.id in expect.skip or not JUMBO.applies(expect):
+        if not _wants_pings(expect, checks):
             return {}
         return {name: ping_request(wanted) for name, wanted in planned(expect, _nodes(asked)).items()}
 
     limit = probing.DEEP_S if deep else probing.ANSWER_S
-    asked = probing.ask(targets, request(expect, checks, deep=deep), then, limit)
+    return _judged(expect, checks, probing.ask(targets, request(expect, checks, deep=deep), then, limit))
+
+
+def preflight_slurm(expect: Expect, cluster: Cluster, nodes: int, checks: Sequence[Check], *, deep: bool) -> Report:
+    """Ask as many nodes by one step of a job, and judge them. Raises SubmitError."""
+    from recipe_toolkit.submit import probing_slurm
+
+    asked = probing_slurm.ask(expect, cluster, nodes, checks, deep=deep, jumbo=_wants_pings(expect, checks))
+    return _judged(expect, checks, asked)
+
+
+def _wants_pings(expect: Expect, checks: Sequence[Check]) -> bool:
+    return JUMBO in checks and JUMBO.id not in expect.skip and JUMBO.applies(expect)
+
+
+def _judged(expect: Expect, checks: Sequence[Check], asked: Mapping[str, Asked]) -> Report:
     answered = {name: item for name, item in asked.items() if item.lost is None}
     lost = {name: item.lost for name, item in asked.items() if item.lost is not None}
     return evaluate(expect, _nodes(answered), checks, lost)

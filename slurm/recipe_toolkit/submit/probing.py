@@ -40,10 +40,13 @@ class Target:
 
 @dataclass
 class Asked:
-    """What a node has said. ``clock``: ours before and after the first answer. ``lost``: why there is no answer."""
+    """What a node has said; ``lost``: why there is no answer.
+
+    ``clock``: ours before and after the first answer, None where we have not asked ourselves.
+    """
 
     answers: list[dict[str, Any]] = field(default_factory=list)
-    clock: tuple[float, float] = (0.0, 0.0)
+    clock: tuple[float, float] | None = None
     lost: str | None = None
 
 
