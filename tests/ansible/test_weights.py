@@ -213,3 +213,43 @@ def test_what_cannot_be_copied_is_told_plainly_and_nothing_keeps_serving(model, 
         assert model.on("melchior", "ls /run/recipe-weights 2>/dev/null || true") == ""
     finally:
         model.on("casper", "ip link set enp1s0f1np1 up")
+
+
+@pytest.mark.ansible
+def test_a_revision_is_downloaded_once_by_one_node_and_never_mixed_with_another(model):
+    one, two = "1" * 39 + "a", "2" * 39 + "b"
+    for revision in (one, two):
+        hub = f"/srv/hub/org/tiny/{revision}"
+        model.on("melchior", f"mkdir -p {hub}; head -c 100000 /dev/urandom > {hub}/model-1.safetensors")
+    asked = {"path": "/models/hub", "repository": "org/tiny", "revision": one}
+    pair = "melchior,casper"
+
+    told = play(model, "--check", limit=pair, model_weights_models=[asked])
+    assert told.code == 0, told.text
+    assert model.on("melchior", "ls /models; grep download /var/log/hf || true").split() == ["tiny"]
+    first = play(model, limit=pair, model_weights_models=[asked])
+    assert first.code == 0, first.text
+    again = play(model, limit=pair, model_weights_models=[asked])
+    assert again.changed == {"melchior": 0, "casper": 0}, again.text
+    other = play(model, limit=pair, model_weights_models=[{**asked, "revision": two}])
+    assert other.code == 2
+    assert f"/models/hub on melchior holds org/tiny@{one}, not org/tiny@{two}: give the other" in other.words
+    lines = model.on("melchior", "grep download /var/log/hf").splitlines()
+    assert lines == [f"download org/tiny --revision {one} --local-dir /models/hub"]
+    wanted = model.on("melchior", f"sha256sum < /srv/hub/org/tiny/{one}/model-1.safetensors")
+    for name in ("melchior", "casper"):
+        assert (
+            model.on(name, "cd /models/hub; sha256sum --quiet -c MANIFEST.sha256; sha256sum < model-1.safetensors")
+            == wanted
+        )
+
+    branch = play(model, limit=pair, model_weights_models=[{**asked, "revision": "main"}])
+    assert branch.code == 2
+    assert "/models/hub: revision main: it is to be the commit of org/tiny" in branch.words
+    gone = play(model, limit=pair, model_weights_models=[{**asked, "path": "/models/x", "revision": "3" * 40}])
+    assert gone.code == 2
+    assert f"404: no {'3' * 40} of org/tiny" in gone.words
+    none = play(model, limit=pair, model_weights_models=[{**asked, "path": "/models/x"}], model_weights_hf="/opt/hf")
+    assert none.code == 2
+    assert "melchior: cannot run /opt/hf" in none.words
+    assert "name its hf in model_weights_hf" in none.words
