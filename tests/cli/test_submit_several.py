@@ -90,6 +90,21 @@ def test_at_once_is_refused_where_any_of_several_jobs_would_do(site):
     assert options(site, "dependency") == ["afterok:1?afterok:2"] * 3
 
 
+def test_secrets_that_the_shell_does_not_have_are_told(site, monkeypatch):
+    profile = {"schema": 1, "name": "site", "scheduler": "slurm", "runs": "runs", "secrets": ["TOKEN_A", "TOKEN_B"]}
+    (site.folder / "site.yaml").write_text(json.dumps(profile))
+    monkeypatch.setenv("TOKEN_A", "hush-hush")
+    monkeypatch.delenv("TOKEN_B", raising=False)
+    done = submit(site, "a.yaml")
+    assert done.returncode == 0
+    assert "where TOKEN_B is not set: programs will not find it" in done.stderr
+    assert "TOKEN_A" not in done.stderr
+    assert "hush-hush" not in done.stdout + done.stderr
+    assert "TOKEN_B" not in submit(site, "a.yaml", "--rehearse").stderr
+    monkeypatch.setenv("TOKEN_B", "too")
+    assert "warning" not in submit(site, "a.yaml").stderr
+
+
 def test_a_refusal_in_the_middle_says_what_was_submitted(site):
     site.slurm.says("sbatch", err="sbatch: error: Batch job submission failed: Job violates limit\n", code=1, call=2)
     done = submit(site, *ALL)

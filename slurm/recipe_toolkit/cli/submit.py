@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -122,12 +123,27 @@ def submit_planned(
     for item in planned:
         if item.plan.rehearsal:
             click.echo(notice(item.plan), err=True)
+    _warn_of_secrets(planned)
     if dry_run:
         _print_scripts(planned, queueing, at_once, as_json)
         return 0
     for item in planned:
         check(item.cluster, item.plan, queueing)
     return _Batch(planned, queueing, at_once).run(waits=wait or follow, follow=follow, as_json=as_json)
+
+
+def _warn_of_secrets(planned: Sequence[Planned]) -> None:
+    """Tell of the profile's secrets that this shell does not have; a recipe may do without, as rehearsals do."""
+    if all(item.plan.rehearsal for item in planned):
+        return
+    names = dict.fromkeys(name for item in planned for name in item.cluster.cluster.secrets)
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        click.echo(
+            f"warning: the profile's secrets are taken from this shell, where {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not set: programs will not find {'it' if len(missing) == 1 else 'them'}",
+            err=True,
+        )
 
 
 def check_form(dependency: str | None) -> None:
