@@ -139,9 +139,10 @@ def _warn_of_secrets(planned: Sequence[Planned]) -> None:
     names = dict.fromkeys(name for item in planned for name in item.cluster.cluster.secrets)
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         click.echo(
-            f"warning: the profile's secrets are taken from this shell, where {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not set: programs will not find {'it' if len(missing) == 1 else 'them'}",
+            f"warning: the profile's secrets are taken from this shell, where {', '.join(missing)} {verb} not set: "
+            f"programs will not find {them}",
             err=True,
         )
 
