@@ -53,7 +53,7 @@ def test_a_usage_error_is_an_object(recipe, verb):
 
 @pytest.mark.parametrize("verb", [verb for verb in WITH_JSON if params(verb, "argument")])
 def test_what_is_not_there_is_an_object(recipe, verb):
-    words = ["nope"] * sum(param.required for param in params(verb, "argument"))
+    words = ["nope"] * max(1, sum(param.required for param in params(verb, "argument")))
     done = recipe(verb, *words, "--json")
     assert done.returncode != 0
     if verb in ("validate", "import"):  # the object of a file that is refused
