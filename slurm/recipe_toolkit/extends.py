@@ -11,13 +11,15 @@ from recipe_toolkit.errors import InputError
 from recipe_toolkit.faults import Fault, FieldPath, shown
 
 _LONGEST_CHAIN = 20
+# Replaces the base's as a whole: in a sweep, null is a value.
+_WHOLE = ("sweep",)
 
 
 def read_with_bases(path: Path) -> Document:
     """The document of a file merged over all its bases; the key ``extends`` is gone.
 
-    Deep merge: mapping into mapping, anything else replaces, null deletes. Each value keeps the place
-    that it came from. Raises InputError: a file cannot be read, holds no mapping, or extends itself.
+    Deep merge: mapping into mapping, anything else replaces (and so does a sweep), null deletes. Each value keeps
+    the place that it came from. Raises InputError: a file cannot be read, holds no mapping, or extends itself.
     """
     documents: list[Document] = []
     chain: list[Path] = []
@@ -81,7 +83,11 @@ def _merge(base: Document, over: Document) -> Document:
 def _merge_mapping(base: Document, over: Document, into: dict[str, Any], data: dict[str, Any], path: FieldPath) -> None:
     for name, value in data.items():
         at = (*path, name)
-        if value is None:
+        if at == _WHOLE and value is not None:
+            base.drop(at)
+            into[name] = value
+            base.graft(at, over, at)
+        elif value is None:
             if name in into:
                 del into[name]
                 base.drop(at)

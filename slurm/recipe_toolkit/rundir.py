@@ -52,6 +52,11 @@ class RunDir:
         return self.root / "job.json"
 
     @property
+    def sweep(self) -> Path:
+        """Of which sweep the run is a part, and which variants it measures; not there for other runs."""
+        return self.root / "sweep.json"
+
+    @property
     def token(self) -> Path:
         """The secret of the control channel, mode 0600."""
         return self.root / "token"

@@ -286,7 +286,7 @@ def _at(data: Any, path: FieldPath) -> Any:
     return data
 
 
-def takes_only_strings(root: dict[str, Any], path: FieldPath) -> bool:
-    """Whether nothing but a string can stand at ``path``."""
+def takes_only(kind: str, root: dict[str, Any], path: FieldPath) -> bool:
+    """Whether nothing but a ``kind`` (``string``, ``array``) can stand at ``path``."""
     types = [part["type"] for part in subschemas(root, path) if "type" in part]
-    return bool(types) and all(item == "string" for item in types)
+    return bool(types) and all(item == kind for item in types)

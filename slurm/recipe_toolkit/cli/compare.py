@@ -11,7 +11,7 @@ import click
 
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.opening import open_run
-from recipe_toolkit.cli.runs import where_options
+from recipe_toolkit.cli.runs import sweep_option, where_options
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.submit.find import roots
 from recipe_toolkit.text_file import user_path
@@ -26,7 +26,8 @@ _SCORES = "accuracy"
 
 
 @click.command("compare")
-@click.argument("names", metavar="RUN [RUN...]", nargs=-1, required=True, shell_complete=completing.runs)
+@click.argument("names", metavar="RUN [RUN...]", nargs=-1, shell_complete=completing.runs)
+@sweep_option
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every metric.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Also write a page.")
@@ -47,6 +48,7 @@ _SCORES = "accuracy"
 @click.option("--published", is_flag=True, help="Hold one RUN against what its recipe says was published.")
 def compare_command(
     names: tuple[str, ...],
+    sweep: str | None,
     runs: str | None,
     cluster: str | None,
     as_json: bool,
@@ -64,6 +66,10 @@ def compare_command(
     Exit codes: 0 compared, whatever the differences; 1 refused, nothing could be compared, or (with
     --fail-if-worse) a figure is worse, or a valid point of the first run is invalid or missing.
     """
+    if sweep is not None:
+        names = _of_sweep(names, sweep, roots(runs, cluster))
+    elif not names:
+        raise click.UsageError("Missing argument 'RUN [RUN...]'.")
     if published:
         if len(names) > 1 or html is not None or wanted:
             raise click.UsageError("--published takes one RUN, and neither --html nor --metric")
@@ -94,6 +100,15 @@ def compare_command(
     if not found.compared:
         click.echo("nothing could be compared: no valid point of the first run has its like in another", err=True)
     return 1 if losses or not found.compared else 0
+
+
+def _of_sweep(names: Sequence[str], sweep: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """The folders of the runs that a report of the sweep would take its points from."""
+    from recipe_toolkit.submit.sweeps import find_sweep
+
+    if names:
+        raise click.UsageError("--sweep takes no RUN")
+    return tuple(dict.fromkeys(state.folder for state, _ in find_sweep(sweep, folders).latest()))
 
 
 def _published(side: Side, as_json: bool, limit: float | None) -> int:

@@ -20,6 +20,7 @@ from recipe_toolkit.submit.find import roots
 @click.option("--since", metavar="SPAN|DATE", help="Only runs submitted since: 2d, 90m, 2026-11-29.")
 @click.option("--model", metavar="GLOB", help="Only runs that serve this model.")
 @click.option("--valid/--invalid", default=None, help="Only runs whose results count, or do not.")
+@click.option("--sweep", metavar="SWEEP", help="Only the runs of this sweep: its id, a part of it, or last.")
 @click.option("--sort", type=click.Choice(["time", "name", "state"]), default="time", help="By what (default: time).")
 @click.option("-n", "--last", "count", type=click.IntRange(min=1), help="Only the last N of them.")
 def list_command(
@@ -31,6 +32,7 @@ def list_command(
     since: str | None,
     model: str | None,
     valid: bool | None,
+    sweep: str | None,
     sort: str,
     count: int | None,
 ) -> int:
@@ -41,7 +43,7 @@ def list_command(
     from recipe_toolkit.submit.select import Selection, select
 
     folders = roots(runs, cluster)
-    found = select(folders, Selection(_states(states), name, _since(since), model, valid, sort, count))
+    found = select(folders, Selection(_states(states), name, _since(since), model, valid, sweep, sort, count))
     if as_json:
         for state in found:
             click.echo(json.dumps(state.to_json()))

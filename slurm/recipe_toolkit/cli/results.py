@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.opening import open_run
-from recipe_toolkit.cli.runs import where_options
+from recipe_toolkit.cli.runs import sweep_option, where_options
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report.material import Material
 from recipe_toolkit.rundir import RunDir
@@ -20,6 +20,7 @@ from recipe_toolkit.text_file import user_path
 
 if TYPE_CHECKING:
     from recipe_toolkit.results.archive import Difference
+    from recipe_toolkit.submit.state import RunState
 
 
 @click.command("collect")
@@ -103,7 +104,8 @@ def _differing(differences: Sequence[Difference], said: str, manifest: str) -> i
 
 
 @click.command("report")
-@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
+@click.argument("names", metavar="[RUN...]", nargs=-1, shell_complete=completing.runs)
+@sweep_option
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, a run a line; no page unless -o.")
 @click.option(
@@ -114,14 +116,26 @@ def _differing(differences: Sequence[Difference], said: str, manifest: str) -> i
     help="Write the page here; report.html in the run folder if not given.",
 )
 def report_command(
-    names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, output: str | None
+    names: tuple[str, ...],
+    sweep: str | None,
+    runs: str | None,
+    cluster: str | None,
+    as_json: bool,
+    output: str | None,
 ) -> int:
     """Print the table of results of each RUN and write its page.
 
-    RUN may also be an archive of `recipe collect`: then a page is written with -o alone.
+    RUN may also be an archive of `recipe collect`: then a page is written with -o alone. Of a sweep one table
+    is printed, with what was swept as columns.
     """
     from recipe_toolkit.report.table import WIDTH, render_table
 
+    if (sweep is None) == (not names):
+        raise click.UsageError("name RUNs, or a sweep with --sweep" if sweep is None else "--sweep takes no RUN")
+    if sweep is not None:
+        if output:
+            raise click.UsageError("-o takes the page of one run")
+        return _report_sweep(sweep, roots(runs, cluster), as_json)
     if output and len(names) > 1:
         raise click.UsageError("-o takes the page of one run")
     folders = roots(runs, cluster)
@@ -140,12 +154,34 @@ def report_command(
     return 0
 
 
+def _report_sweep(word: str, folders: Sequence[Path], as_json: bool) -> int:
+    from recipe_toolkit.report.sweep_table import Part, render, to_json
+    from recipe_toolkit.submit.sweeps import find_sweep
+
+    found = find_sweep(word, folders)
+    results: dict[str, Any] = {}
+    parts = []
+    for state, record in found.latest():
+        if state.folder not in results:
+            results[state.folder] = _material(RunDir(Path(state.folder)), state).results
+        parts.append(Part(record, results[state.folder]))
+    if as_json:
+        click.echo(json.dumps(to_json(found.id, parts), ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(render(found.id, parts), nl=False)
+    return 0
+
+
 def material_of(run: RunDir) -> Material:
     """The run's results with the state that the scheduler and the run agree on."""
-    from recipe_toolkit.report.material import material
     from recipe_toolkit.submit.state import run_state
 
-    state = run_state(run)
+    return _material(run, run_state(run))
+
+
+def _material(run: RunDir, state: RunState) -> Material:
+    from recipe_toolkit.report.material import material
+
     known = {"state": state.state, "message": state.message, "nodes": list(state.nodes)}
     return material(run, known)
 

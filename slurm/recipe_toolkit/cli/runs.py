@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +13,7 @@ import click
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.rows import table, word
 from recipe_toolkit.errors import UnknownRun
+from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import find_run, find_runs, roots
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,7 +38,23 @@ def where_options(command: Command) -> Command:
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 run_argument = click.argument("run", metavar="RUN", shell_complete=completing.runs)
-runs_argument = click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
+runs_argument = click.argument("names", metavar="[RUN...]", nargs=-1, shell_complete=completing.runs)
+sweep_option = click.option(
+    "--sweep", metavar="SWEEP", help="The runs of this sweep in place of RUNs: its id, a part of it, or last."
+)
+
+
+def named_runs(names: Sequence[str], sweep: str | None, folders: Sequence[Path]) -> list[RunDir]:
+    """The runs that the words name, or those of a sweep. Raises UnknownRun; UsageError for both or neither."""
+    if sweep is None and not names:
+        raise click.UsageError("Missing argument 'RUN...'.")
+    if sweep is None:
+        return find_runs(names, folders)
+    if names:
+        raise click.UsageError("--sweep takes no RUN")
+    from recipe_toolkit.submit.sweeps import find_sweep
+
+    return find_sweep(sweep, folders).runs
 
 
 @click.command("status")
@@ -88,12 +106,19 @@ def _time(at: float) -> str:
 
 @click.command("wait")
 @runs_argument
+@sweep_option
 @where_options
 @as_json_option
 @click.option("--timeout", metavar="DURATION", help="Give up after 90, 30m or 1h30m, with exit code 101.")
 @click.option("--follow", is_flag=True, help="Print what happens.")
 def wait_command(
-    names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool, timeout: str | None, follow: bool
+    names: tuple[str, ...],
+    sweep: str | None,
+    runs: str | None,
+    cluster: str | None,
+    as_json: bool,
+    timeout: str | None,
+    follow: bool,
 ) -> int:
     """Wait until each RUN has ended.
 
@@ -112,7 +137,7 @@ def wait_command(
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--timeout") from error
     try:
-        found = find_runs(names, roots(runs, cluster))
+        found = named_runs(names, sweep, roots(runs, cluster))
     except UnknownRun as error:
         error.exit_code = UNKNOWN
         raise
@@ -126,14 +151,17 @@ def wait_command(
 
 @click.command("cancel")
 @runs_argument
+@sweep_option
 @where_options
 @as_json_option
-def cancel_command(names: tuple[str, ...], runs: str | None, cluster: str | None, as_json: bool) -> int:
+def cancel_command(
+    names: tuple[str, ...], sweep: str | None, runs: str | None, cluster: str | None, as_json: bool
+) -> int:
     """Cancel each RUN and wait for its end, for less than a minute; safe to repeat."""
     from recipe_toolkit.cli.following import summary
     from recipe_toolkit.submit.cancel import cancel
 
-    for state, asked in cancel(find_runs(names, roots(runs, cluster))):
+    for state, asked in cancel(named_runs(names, sweep, roots(runs, cluster))):
         if as_json:
             click.echo(json.dumps(state.to_json()))
         elif not asked:

@@ -68,6 +68,15 @@ def submission_options(command: Command) -> Command:
 )
 @click.option("--rehearse", is_flag=True, help="With the simulated engine in place of vLLM: no GPU, no model.")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N", help="Of several runs, at most N at a time.")
+@click.option("--only", metavar="PATTERN", help="Of a sweep, only the variants whose ids match: 'tp-8*'.")
+@click.option("--resume", metavar="SWEEP", help="Only what an earlier sweep has no valid results of: its id, or last.")
+@click.option("--max-nodes", type=click.IntRange(min=1), metavar="N", help="Refuse to hold more nodes at a time.")
+@click.option(
+    "--max-node-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="H",
+    help="Refuse what could take more: nodes x time limit, over all runs.",
+)
 @submission_options
 def submit_command(
     files: tuple[Path, ...],
@@ -77,6 +86,10 @@ def submit_command(
     strict: bool,
     dry_run: bool,
     at_once: int | None,
+    only: str | None,
+    resume: str | None,
+    max_nodes: int | None,
+    max_node_hours: float | None,
     dependency: str | None,
     hold: bool,
     wait: bool,
@@ -85,14 +98,27 @@ def submit_command(
 ) -> int:
     """Write the run folder of each recipe FILE and submit its job; nothing is submitted if one is refused.
 
+    A recipe with a `sweep` becomes a run for each variant; those that differ in their benchmarks alone share one.
     Prints the runs' ids. With --wait or --follow the exit code is that of `recipe wait`. Ctrl-C leaves the
     runs alone and says how to come back to them; a second one cancels them.
     """
+    from recipe_toolkit.cli import sweeping
     from recipe_toolkit.cli.planning import plan_all
+    from recipe_toolkit.submit.find import roots
 
     check_form(dependency)
-    planned = plan_all(files, cluster, sets, rehearse=rehearse, strict=strict)
-    return submit_planned(planned, cluster, at_once, dry_run, dependency, hold, wait, follow, as_json)
+    planned = plan_all(files, cluster, sets, rehearse=rehearse, strict=strict, only=only)
+    ids = None
+    if resume is not None:
+        left = sweeping.unfinished(planned, resume, roots(None, cluster))
+        if not left.variants:
+            click.echo("nothing is left to submit", err=True)
+            return 0
+        ids = {left.file: left.sweep}
+        if len(left.variants) < left.of:
+            planned = plan_all(files, cluster, sets, rehearse=rehearse, left=left.variants)
+    sweeping.check_budget(planned, at_once, max_nodes, max_node_hours)
+    return submit_planned(planned, cluster, at_once, dry_run, dependency, hold, wait, follow, as_json, ids)
 
 
 def submit_planned(
@@ -105,8 +131,12 @@ def submit_planned(
     wait: bool,
     follow: bool,
     as_json: bool,
+    sweeps: dict[Path, str] | None = None,
 ) -> int:
-    """Submit what is planned, as the options of :func:`submission_options` say; returns the exit code."""
+    """Submit what is planned, as the options of :func:`submission_options` say; returns the exit code.
+
+    ``sweeps``: the ids of sweeps that go on, by recipe.
+    """
     from recipe_toolkit.plan.rehearsal import notice
     from recipe_toolkit.submit import check
 
@@ -120,16 +150,15 @@ def submit_planned(
     if at_once is not None and at_once < len(planned) and "?" in (queueing.dependency or ""):
         # sbatch takes one sign for the whole list, and would start a run before the one that it is to follow.
         raise click.UsageError("--at-once needs all that a run waits for: join the dependencies with `,`, not `?`")
-    for item in planned:
-        if item.plan.rehearsal:
-            click.echo(notice(item.plan), err=True)
+    for line in dict.fromkeys(notice(item.plan) for item in planned if item.plan.rehearsal):
+        click.echo(line, err=True)
     _warn_of_secrets(planned)
     if dry_run:
         _print_scripts(planned, queueing, at_once, as_json)
         return 0
     for item in planned:
         check(item.cluster, item.plan, queueing)
-    return _Batch(planned, queueing, at_once).run(waits=wait or follow, follow=follow, as_json=as_json)
+    return _Batch(planned, queueing, at_once, sweeps).run(waits=wait or follow, follow=follow, as_json=as_json)
 
 
 def _warn_of_secrets(planned: Sequence[Planned]) -> None:
@@ -174,21 +203,33 @@ def _print_scripts(planned: Sequence[Planned], queueing: Queueing, at_once: int 
     for index, item in enumerate(planned):
         chained = queueing
         if at_once is not None and index >= at_once and item.cluster.cluster.scheduler == "slurm":
-            chained = queueing.after(f"<job of {planned[index - at_once].file}>")
+            chained = queueing.after(f"<job of {planned[index - at_once].title}>")
         text = dry_run(item.cluster, item.plan, chained)
         if as_json:
-            click.echo(json.dumps({"file": str(item.file), "script": text, "warnings": _told(item)}))
+            click.echo(json.dumps({"file": str(item.file), **_variant(item), "script": text, "warnings": _told(item)}))
             continue
         if len(planned) > 1:
-            click.echo(f"{item.file}:", err=True)
+            click.echo(f"{item.title}:", err=True)
         click.echo(text, nl=False)
+
+
+def _variant(item: Planned) -> dict[str, str]:
+    return {} if item.swept is None else {"id": item.swept.id}
 
 
 class _Batch:
     """Submits planned recipes one after the other. ``done``: the runs so far."""
 
-    def __init__(self, planned: Sequence[Planned], queueing: Queueing, at_once: int | None) -> None:
+    def __init__(
+        self, planned: Sequence[Planned], queueing: Queueing, at_once: int | None, sweeps: dict[Path, str] | None
+    ) -> None:
+        from recipe_toolkit.cli import sweeping
+
         self._planned = planned
+        ids = sweeping.new_ids(planned) if sweeps is None else sweeps
+        self._records = sweeping.records(planned, ids)
+        for file, name in ids.items():
+            click.echo(f"{file}: sweep {name}", err=True)
         self._queueing = queueing
         # Slurm keeps them apart by itself; elsewhere whoever waits does.
         self._chained = at_once if planned[0].cluster.cluster.scheduler == "slurm" else None
@@ -224,7 +265,7 @@ class _Batch:
             if self._chained and index >= self._chained:
                 queueing = queueing.after(self._jobs[index - self._chained])
             try:
-                submitted = submit(item.recipe, item.cluster, item.plan, queueing)
+                submitted = submit(item.recipe, item.cluster, item.plan, queueing, self._records[index])
             except SubmitError as error:
                 error.message += self._so_far()
                 raise
@@ -235,7 +276,7 @@ class _Batch:
             yield self.done[-1]
 
     def _unsent(self) -> list[str]:
-        return [str(item.file) for item in self._planned[len(self.done) :]]
+        return [item.title for item in self._planned[len(self.done) :]]
 
     def _so_far(self) -> str:
         """What a refusal means for the other recipes."""

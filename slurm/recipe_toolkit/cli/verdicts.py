@@ -10,15 +10,12 @@ from pathlib import Path
 
 import click
 
-from recipe_toolkit.cli.advice import site_problems
 from recipe_toolkit.cli.foreign import load_any
+from recipe_toolkit.cli.planning import judge, plan_runs
 from recipe_toolkit.cluster_loader import LoadedCluster, load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.errors import InputError, Problem, printable
-from recipe_toolkit.fitting import memory_of
-from recipe_toolkit.plan.any_site import any_site
-from recipe_toolkit.plan.build import build_plan
-from recipe_toolkit.recipe_loader import LoadedRecipe
+from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.text_file import read_text
 
 _SUFFIXES = (".yaml", ".yml")
@@ -45,7 +42,10 @@ class Verdict:
         if self.kind == "profile":
             return f"{file}: ok (profile {facts['name']}, {facts['scheduler']})"
         slots = _count(facts["gpus"], "GPU" if facts["device"] == "gpu" else "CPU slot")
-        head = f"{file}: ok ({facts['name']}, {_count(facts['nodes'], 'node')}, {slots})"
+        said = f"{facts['name']}, {_count(facts['nodes'], 'node')}, {slots}"
+        if "variants" in facts:
+            said += f"; sweep of {_count(facts['variants'], 'variant')} in {_count(facts['runs'], 'run')}"
+        head = f"{file}: ok ({said})"
         memory = facts.get("memory")
         return "\n  ".join([head, *memory]) if isinstance(memory, list) else head
 
@@ -116,24 +116,19 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
             facts: dict[str, object] = {"name": profile.cluster.name, "scheduler": profile.cluster.scheduler}
             return Verdict(str(path), kind, facts, profile.warnings)
         recipe = load_any(path, sets)
-        facts = _facts(recipe, cluster)
-        memory = memory_of(recipe.recipe, cluster.cluster if cluster else None)
-        found = [recipe.place(item) for item in memory.problems]
-        if any(problem.refuses for problem in found):
-            raise InputError([*recipe.warnings, *found])
+        plan, memory = judge(recipe, cluster)
+        facts = _facts(plan)
         if memory.lines:
             facts["memory"] = list(memory.lines)
-        found += site_problems(recipe, cluster, memory)
-        return Verdict(str(path), kind, facts, [*recipe.warnings, *found])
+        found = [*recipe.warnings, *memory.problems]
+        if "sweep" in recipe.document.data:
+            runs, further = plan_runs(recipe, cluster)
+            facts.update(variants=sum(len(run.variants) for run, _, _ in runs), runs=len(runs))
+            found = sorted({*found, *further})
+        return Verdict(str(path), kind, facts, found)
     except InputError as error:
         return Verdict(str(path), kind, None, error.problems)
 
 
-def _facts(loaded: LoadedRecipe, cluster: LoadedCluster | None) -> dict[str, object]:
-    try:
-        plan = build_plan(loaded.recipe, cluster.cluster if cluster else any_site(loaded.recipe))
-    except InputError as error:
-        # The plan knows the recipe's fields, not where they stand.
-        placed = [loaded.place(item) if item.file == "recipe" else item for item in error.problems]
-        raise InputError(placed) from error
+def _facts(plan: Plan) -> dict[str, object]:
     return {"name": plan.name, "nodes": len(plan.nodes), "device": plan.device, "gpus": plan.gpus.working}

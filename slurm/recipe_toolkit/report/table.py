@@ -15,7 +15,7 @@ _NAME = 24
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
     """``head``: two lines. ``give_up``: the columns that go first where the terminal is narrow have the highest."""
 
     head: tuple[str, str]
@@ -33,16 +33,15 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
     blocks = [_head(results, width)]
     timed = [point for point in points if not text.of_accuracy(point)]
     if timed:
-        blocks.append(_table(_columns(results), timed, width))
-    scored = [point for point in points if text.of_accuracy(point)]
-    if scored:
-        rows = [{**point, "of": score} for point in scored for score in point.get("accuracy") or (None,)]
-        blocks.append(_table(_score_columns(), rows, width))
+        blocks.append(aligned(columns(results), timed, width))
+    rows = score_rows(points)
+    if rows:
+        blocks.append(aligned(score_columns(), rows, width))
     if not points:
         blocks.append("no point was measured")
-    remarks = _remarks(points, width)
-    if remarks:
-        blocks.append(remarks)
+    said = remarks(points, width)
+    if said:
+        blocks.append(said)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -66,10 +65,11 @@ def _head(results: Mapping[str, Any], width: int) -> str:
     if results["slo"]:
         lines.append("SLO: " + ", ".join(text.bound(name, value) for name, value in results["slo"].items()))
     lines += [f"invalid: {reason}" for reason in results["reasons"]]
-    return "\n".join(wrapped for line in lines for wrapped in _wrap(line, width))
+    return "\n".join(wrapped for line in lines for wrapped in wrap(line, width))
 
 
-def _columns(results: Mapping[str, Any]) -> list[_Column]:
+def columns(results: Mapping[str, Any]) -> list[Column]:
+    """The columns of a table of points, named as the results need it."""
     known = results["gpus"]
     unit = text.unit_of_work(results)
     denominator = f"/working {unit}" if known["working"] != known["allocated"] else f"per {unit}"
@@ -80,51 +80,58 @@ def _columns(results: Mapping[str, Any]) -> list[_Column]:
     def rate(name: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda point: text.number(point[name])
 
-    columns = [
-        _Column(("", "point"), lambda point: _short(point["id"]), left=True),
-        _Column(("", "load"), text.load),
-        _Column(("", "answered"), text.answered, give_up=2),
+    found = [
+        Column(("", "point"), lambda point: _short(point["id"]), left=True),
+        Column(("", "load"), text.load),
+        Column(("", "answered"), text.answered, give_up=2),
     ]
     if text.same_length(results["points"]) is None:
-        columns.append(_Column(("", "ISL"), lambda point: text.count(point["isl"]["wanted_tokens"])))
-        columns.append(_Column(("", "OSL"), lambda point: text.count(point["osl"]["wanted_tokens"])))
+        found.append(Column(("", "ISL"), lambda point: text.count(point["isl"]["wanted_tokens"])))
+        found.append(Column(("", "OSL"), lambda point: text.count(point["osl"]["wanted_tokens"])))
     return [
-        *columns,
-        _Column(("TTFT ms", "mean"), stat("ttft_ms", "mean")),
-        _Column(("", "p99"), stat("ttft_ms", "p99"), give_up=4),
+        *found,
+        Column(("TTFT ms", "mean"), stat("ttft_ms", "mean")),
+        Column(("", "p99"), stat("ttft_ms", "p99"), give_up=4),
         # Beside TTFT, always: a user's speed says nothing of the wait.
-        _Column(("tok/s", "per user"), lambda point: text.number(point["output_tps_per_user"]["from_median_tpot"])),
-        _Column(("TPOT ms", "mean"), stat("tpot_ms", "mean")),
-        _Column(("", "p99"), stat("tpot_ms", "p99"), give_up=5),
-        _Column(("E2E ms", "mean"), stat("e2e_ms", "mean"), give_up=6),
-        _Column(("output", "tok/s"), rate("output_tps"), give_up=1),
-        _Column(("total", "tok/s"), rate("total_tps"), give_up=3),
-        _Column(("total tok/s", denominator), lambda point: text.number(point["total_tps_per_gpu"]["working"])),
-        _Column(("goodput", "req/s"), rate("goodput_rps"), give_up=7),
-        _Column(("", "SLO"), text.slo),
+        Column(("tok/s", "per user"), lambda point: text.number(point["output_tps_per_user"]["from_median_tpot"])),
+        Column(("TPOT ms", "mean"), stat("tpot_ms", "mean")),
+        Column(("", "p99"), stat("tpot_ms", "p99"), give_up=5),
+        Column(("E2E ms", "mean"), stat("e2e_ms", "mean"), give_up=6),
+        Column(("output", "tok/s"), rate("output_tps"), give_up=1),
+        Column(("total", "tok/s"), rate("total_tps"), give_up=3),
+        Column(("total tok/s", denominator), lambda point: text.number(point["total_tps_per_gpu"]["working"])),
+        Column(("goodput", "req/s"), rate("goodput_rps"), give_up=7),
+        Column(("", "SLO"), text.slo),
     ]
 
 
-def _score_columns() -> list[_Column]:
-    """Of the accuracy points: a row a score, which is the item ``of``."""
+def score_rows(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of the accuracy points a row a score, which is the item ``of``."""
+    scored = [point for point in points if text.of_accuracy(point)]
+    return [{**point, "of": score} for point in scored for score in point.get("accuracy") or (None,)]
+
+
+def score_columns() -> list[Column]:
+    """The columns of :func:`score_rows`."""
 
     def of(cell: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
         return lambda row: text.MISSING if row["of"] is None else cell(row["of"])
 
     return [
-        _Column(("", "accuracy"), lambda row: _short(row["id"]), left=True),
-        _Column(("", "task"), of(lambda score: _printable(score["task"])), left=True),
-        _Column(("", "metric"), of(lambda score: _printable(score["metric"])), left=True, give_up=2),
-        _Column(("", "filter"), of(lambda score: _printable(score["filter"])), left=True),
-        _Column(("", "score"), of(text.score)),
-        _Column(("", "documents"), of(lambda score: text.count(score["samples"])), give_up=1),
-        _Column(("", "shots"), of(lambda score: text.count(score["num_fewshot"])), give_up=3),
-        _Column(("", "asked"), of(text.threshold)),
-        _Column(("", ""), of(text.reached), left=True),
+        Column(("", "accuracy"), lambda row: _short(row["id"]), left=True),
+        Column(("", "task"), of(lambda score: _printable(score["task"])), left=True),
+        Column(("", "metric"), of(lambda score: _printable(score["metric"])), left=True, give_up=2),
+        Column(("", "filter"), of(lambda score: _printable(score["filter"])), left=True),
+        Column(("", "score"), of(text.score)),
+        Column(("", "documents"), of(lambda score: text.count(score["samples"])), give_up=1),
+        Column(("", "shots"), of(lambda score: text.count(score["num_fewshot"])), give_up=3),
+        Column(("", "asked"), of(text.threshold)),
+        Column(("", ""), of(text.reached), left=True),
     ]
 
 
-def _table(columns: Sequence[_Column], points: Sequence[Mapping[str, Any]], width: int) -> str:
+def aligned(columns: Sequence[Column], points: Sequence[Mapping[str, Any]], width: int) -> str:
+    """The table: without columns that are empty, and without some where the width is not enough for all."""
     filled = [column for column in columns if any(column.cell(point) != text.MISSING for point in points)]
     while True:
         rows = [[column.cell(point) for column in filled] for point in points]
@@ -149,16 +156,18 @@ def _table(columns: Sequence[_Column], points: Sequence[Mapping[str, Any]], widt
     return "\n".join([*(row for row in head if row), *body])
 
 
-def _remarks(points: Sequence[Mapping[str, Any]], width: int) -> str:
+def remarks(points: Sequence[Mapping[str, Any]], width: int) -> str:
+    """Why points do not count, then what is to be noted of them."""
     lines: list[str] = []
     for point in points:
-        lines += [wrapped for reason in point["reasons"] for wrapped in _wrap(f"! {point['id']}: {reason}", width)]
+        lines += [wrapped for reason in point["reasons"] for wrapped in wrap(f"! {point['id']}: {reason}", width)]
     for point in points:
-        lines += [wrapped for note in point["notes"] for wrapped in _wrap(f"  {point['id']}: {note}", width)]
+        lines += [wrapped for note in point["notes"] for wrapped in wrap(f"  {point['id']}: {note}", width)]
     return "\n".join(lines)
 
 
-def _wrap(said: str, width: int) -> list[str]:
+def wrap(said: str, width: int) -> list[str]:
+    """Lines of at most ``width``, those that go on indented."""
     lines = []
     for index, line in enumerate(said.splitlines()):
         clean = _printable(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,12 @@ class Submitted:
     interrupted: int = 0
     rehearsal: bool = False
     said: str = ""
+    sweep: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {
+            **({"sweep": self.sweep} if self.sweep else {}),
             "run": self.run_id,
             "folder": str(self.folder),
             "scheduler": self.scheduler,
@@ -69,8 +71,14 @@ def check(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> None:
         )
 
 
-def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> Submitted:
-    """Write the run folder, then hand one job to the scheduler.
+def submit(
+    recipe: LoadedRecipe,
+    cluster: LoadedCluster,
+    plan: Plan,
+    queueing: Queueing,
+    sweep: Mapping[str, Any] | None = None,
+) -> Submitted:
+    """Write the run folder, then hand one job to the scheduler. ``sweep``: of which it is a part, for sweep.json.
 
     Raises SubmitError. What can be refused beforehand leaves nothing behind; a job that the scheduler
     refuses leaves its folder, listed as failed with the scheduler's words.
@@ -79,7 +87,7 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Q
 
     check(cluster, plan, queueing)
     site = cluster.cluster
-    run = folder.write_run(folder.new_run(site.runs, plan.label), recipe.data, cluster.data, plan)
+    run = folder.write_run(folder.new_run(site.runs, plan.label), recipe.data, cluster.data, plan, sweep)
     with _uninterrupted() as pressed:
         job = _launch(run, plan, site, queueing)
         said = job.pop("said", "")
@@ -90,7 +98,8 @@ def submit(recipe: LoadedRecipe, cluster: LoadedCluster, plan: Plan, queueing: Q
                 f"job {job['job_id']} was submitted, but {run.job} cannot be written: {error.strerror or error}",
                 hint=f"`recipe status {run.root}` finds the job all the same",
             ) from error
-    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal, said)
+    of = None if sweep is None else str(sweep["sweep"])
+    return Submitted(run.id, run.root, str(job["job_id"]), site.scheduler, len(pressed), plan.rehearsal, said, of)
 
 
 def _about(plan: Plan) -> dict[str, Any]:

@@ -26,15 +26,25 @@ _RUNNER = Path(__file__).with_name("setup.sh")
 def new_run(runs: str, name: str) -> RunDir:
     """A run folder's path that is free: ``RUNS/<local time>-NAME-<4 random hex digits>``; nothing is written."""
     root = user_path(runs).absolute()
-    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
-    stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
     while True:
-        path = root / f"{stamp}-{word}-{secrets.token_hex(2)}"
+        path = root / new_id(name)
         if not os.path.lexists(path):
             return RunDir(path)
 
 
-def write_run(run: RunDir, recipe: Mapping[str, Any], cluster: Mapping[str, Any], plan: Plan) -> RunDir:
+def new_id(name: str) -> str:
+    """``<local time>-NAME-<4 random hex digits>``."""
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+    return f"{time.strftime('%Y-%m-%dT%H-%M-%S')}-{word}-{secrets.token_hex(2)}"
+
+
+def write_run(
+    run: RunDir,
+    recipe: Mapping[str, Any],
+    cluster: Mapping[str, Any],
+    plan: Plan,
+    sweep: Mapping[str, Any] | None = None,
+) -> RunDir:
     """Write recipe, profile, plan and token, and return the run; its folder is there whole or not at all.
 
     A folder of this name made by another in the meantime gives the run a new suffix.
@@ -47,6 +57,8 @@ def write_run(run: RunDir, recipe: Mapping[str, Any], cluster: Mapping[str, Any]
             write_atomic(draft.recipe_lock, dump_yaml(recipe))
             write_atomic(draft.cluster_lock, dump_yaml(cluster))
             write_json(draft.plan, plan.to_json())
+            if sweep is not None:
+                write_json(draft.sweep, sweep)
             _write_setup(draft, recipe, plan)
             write_atomic(draft.token, secrets.token_hex(32) + "\n", mode=0o600)
             draft.job_folder.mkdir()

@@ -13,6 +13,7 @@ from recipe_toolkit.durations import parse_duration
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import all_runs
 from recipe_toolkit.submit.state import FINAL, RunState, run_states
+from recipe_toolkit.submit.sweeps import find_sweep
 
 STATES = ("pending", "running", *FINAL)
 _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)-(.+)-[0-9a-f]{4}")
@@ -26,13 +27,17 @@ SORTS: dict[str, Callable[[RunState], str]] = {
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run must be; None and empty: anything. ``since``: a Unix time. Names and models may be patterns."""
+    """What a run must be; None and empty: anything. ``since``: a Unix time. Names and models may be patterns.
+
+    ``sweep``: as :func:`recipe_toolkit.submit.sweeps.find_sweep` takes it.
+    """
 
     states: tuple[str, ...] = ()
     name: str | None = None
     since: float | None = None
     model: str | None = None
     valid: bool | None = None
+    sweep: str | None = None
     sort: str = "time"
     last: int | None = None
 
@@ -41,8 +46,10 @@ def select(folders: Sequence[Path], wanted: Selection) -> list[RunState]:
     """The states of the runs in the folders that are meant, sorted.
 
     What the name says is looked at before any file of a run, so that few runs of many are quick.
+    Raises UnknownRun if there is no such sweep.
     """
-    runs = [run for run in all_runs(folders) if _is_named(run, wanted)]
+    known = all_runs(folders) if wanted.sweep is None else find_sweep(wanted.sweep, folders).runs
+    runs = [run for run in known if _is_named(run, wanted)]
     tells = not wanted.states and wanted.model is None and wanted.valid is None and wanted.sort == "time"
     states = [state for state in run_states(runs[-(wanted.last or 0) :] if tells else runs) if _is_meant(state, wanted)]
     states.sort(key=SORTS[wanted.sort])
