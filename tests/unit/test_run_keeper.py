@@ -196,6 +196,25 @@ asyncio.run(main())
     eventually(mark.exists)
 
 
+def test_a_daemon_may_make_a_container_after_its_client_is_killed(tmp_path: Path) -> None:
+    """So its removal is repeated: the first one may have come too soon."""
+    removals = tmp_path / "removals"
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\necho removed >>{removals}\n")
+    docker.chmod(0o755)
+
+    async def work() -> None:
+        spec = process.Spec("p", ["sleep", "300"], dict(os.environ), tmp_path / "p.log", tmp_path, [str(docker)])
+        child = process.start(spec)
+        await child.started()
+        child.stop(1.0)
+        await child.gone
+        assert child.unclean is None
+
+    under_loop(work)
+    assert len(removals.read_text().split()) > 3
+
+
 @pytest.mark.parametrize(
     ("cleanup", "text"), [(["false"], "false ended with 1"), (["/no/x"], "/no/x ended with 127 No")]
 )

@@ -33,6 +33,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_ROUNDS_S = 5.0
 CLEANUP_S = 20.0
+YOUNG_S = 10.0
 SHIELDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
@@ -267,12 +268,17 @@ def main(arguments: list[str]) -> int:
     status, grace, count = int(arguments[0]), float(arguments[1]), int(arguments[2])
     cleanup, argv = arguments[3 : 3 + count], arguments[3 + count :]
     os.set_inheritable(status, False)
-    keeper = Keeper(status, grace)
+    keeper, began = Keeper(status, grace), time.monotonic()
     if not keeper.start(argv):
         return 127
     code = keeper.run(read_end)
     if cleanup:
         keeper.clean(cleanup)
+        # A daemon that is still making a container when its client is killed makes it all the same.
+        daemon = keeper.stopping is not None and cleanup[0].rpartition("/")[2] == "docker"
+        while daemon and time.monotonic() < began + YOUNG_S:
+            time.sleep(1.0)
+            keeper.clean(cleanup)
     return 128 - code if code < 0 else code
 
 
