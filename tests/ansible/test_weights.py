@@ -113,7 +113,7 @@ def test_every_node_gets_the_model_over_the_lanes_and_a_second_run_changes_nothi
     assert told.code == 0, told.text
     assert all(told.changed.values()), told.text
     assert "MANIFEST" not in model.on("melchior", f"ls {MODEL}")
-    assert model.on("casper", "ls /models 2>/dev/null || true") == ""
+    assert model.on("casper", f"ls -d {MODEL} 2>/dev/null || true") == ""
 
     first = play(model)
     assert first.code == 0, first.text

@@ -105,7 +105,7 @@ def test_roles_are_offered_with_their_meaning(editor):
 
 
 def test_benchmarks_are_offered_what_their_client_takes(editor):
-    assert list(editor.offered("benchmarks:\n  - client: |\n")) == ["aiperf", "vllm-bench", "command"]
+    assert list(editor.offered("benchmarks:\n  - client: |\n")) == ["aiperf", "vllm-bench", "lm-eval", "command"]
     load = editor.offered("benchmarks:\n  - client: aiperf\n    |\n")
     assert {"isl", "osl", "concurrency", "request_rate", "warmup"} <= set(load)
     assert "command" not in load

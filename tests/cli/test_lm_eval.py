@@ -49,7 +49,7 @@ def site(recipe):
 
 
 def submit(recipe, site, base, *benchmarks, sets=()):
-    words = ["submit", ROOT / "recipes" / "tiny" / base, "-c", site, "--wait", "--json"]
+    words = ["submit", ROOT / "recipes" / "tiny" / base, "-c", site, "--wait", "--json", "--set", "deadlines.stall=300"]
     words += ["--set", f"benchmarks={json.dumps(benchmarks)}", *(word for item in sets for word in ("--set", item))]
     done = recipe(*words, timeout=500)
     (run,) = (recipe.folder / "runs").glob("*-tiny-*")

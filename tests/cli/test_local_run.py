@@ -207,7 +207,10 @@ def test_a_full_disk_is_the_runs_own_message(local):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], check=True)
     try:
         fill = "print('x' * 3000000, flush=True); import time; time.sleep(3)"
-        run = local(small_recipe(["python3", "-c", fill]))
+        # The check of the nodes would want room before it begins.
+        profile = {"schema": 1, "name": "here", "scheduler": "local", "runs": "runs", "check": {"bind": False}}
+        (local.recipe.folder / "here.yaml").write_text(json.dumps(profile))
+        run = local(small_recipe(["python3", "-c", fill]), "-c", "./here.yaml")
         done = local.recipe("wait", "last", "--timeout", "60")
         assert done.returncode == 100, done.stdout + done.stderr
         assert "bench: " in done.stdout

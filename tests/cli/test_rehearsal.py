@@ -125,7 +125,7 @@ def test_submitted_is_told_as_a_rehearsal(site, fake_slurm):
 
 def test_plan_shows_it(site):
     done = site("plan", RECIPES / "base.yaml", "--rehearse")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("rehearsal: the simulated engine in place of vLLM 0.32.0")
     assert "<python> -m recipe_toolkit.sim serve moe " in done.stdout
     data = json.loads(site("plan", RECIPES / "base.yaml", "--rehearse", "--json").stdout)

@@ -69,6 +69,7 @@ async def dismiss(context: Context, state: str, message: str | None) -> None:
 
 def finish(context: Context, state: str, message: str | None) -> str | None:
     """The last state and event, and the manifest, which counts them too; what was wrong if not all is written."""
+    context.journal.release()
     context.publish()
     # An agent that comes too late need not wait for a lead that is gone.
     ended = {"protocol": PROTOCOL, "job_id": context.where.job_id, "ended": state, "message": message}

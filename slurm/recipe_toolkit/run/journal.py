@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import os
 import queue
 import threading
 import time
@@ -12,6 +14,7 @@ from typing import Any
 from recipe_toolkit.rundir import RunDir, write_json
 
 _CLOSE_S = 30.0
+_RESERVE = 64 * 1024  # bytes: what is written of a run's end, on a disk that has filled up
 
 
 class Journal:
@@ -33,6 +36,9 @@ class Journal:
         }
         self._work: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._error: OSError | None = None
+        self._reserve = run.root / ".state.json.reserve"
+        with contextlib.suppress(OSError):
+            self._reserve.write_bytes(os.urandom(_RESERVE))  # what file systems cannot compress
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
@@ -44,6 +50,11 @@ class Journal:
         """Change fields of the state and have it written."""
         self.state.update(fields, updated=round(time.time(), 3))
         self._work.put(("state", copy.deepcopy(self.state)))
+
+    def release(self) -> None:
+        """Give up the room that was kept for the run's end, once nothing else writes."""
+        with contextlib.suppress(OSError):
+            self._reserve.unlink()
 
     def close(self) -> None:
         """Write what is left. Raises OSError if anything could not be written."""
