@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from recipe_toolkit.results.search.model import SearchResult, search_from_json
+
 RESULTS_SCHEMA = 1
 
 T = TypeVar("T")
@@ -234,7 +236,7 @@ class Results:
     ``rehearsal``: it stood in for the recipe's own engine; ``gpus`` are those planned, none was used.
     ``images``: container image to what identifies it, such as its digest (None: not known).
     ``valid``: True or False once it is known, None before. ``points_wanted``: points of the plan.
-    ``published``: what others have reported, as the recipe says it.
+    ``published``: what others have reported, as the recipe says it. ``search``: of each benchmark that searches.
     """
 
     run: str
@@ -258,12 +260,15 @@ class Results:
     message: str | None = None
     valid: bool | None = None
     reasons: tuple[str, ...] = ()
+    search: tuple[SearchResult, ...] = ()
     schema: int = RESULTS_SCHEMA
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for results.json; ``schema`` first."""
+        """Plain data for results.json; ``schema`` first, ``search`` where there is any."""
         data: dict[str, Any] = scrub(dataclasses.asdict(self))
         data["points"] = [_sparse(point) for point in data["points"]]
+        if not data["search"]:
+            del data["search"]
         return {"schema": data.pop("schema"), **data}
 
 
@@ -306,6 +311,7 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
             "setup": tuple(Step(**step) for step in data["setup"]),
             "published": tuple(data["published"]),
             "reasons": tuple(data["reasons"]),
+            "search": tuple(search_from_json(item) for item in data.get("search", ())),
         }
     )
 
