@@ -120,6 +120,7 @@ class Benchmark:
     (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
     ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers.
     ``max_concurrency``: how many may be in flight at a rate. ``version``: whose flags ``args`` are checked against.
+    ``repeats``: measurements of each load.
 
     Of ``lm-eval`` alone, which has one ``concurrency``: ``tasks``; ``limit``, documents of each at most;
     ``num_fewshot`` (None: the task's own); ``min``, the least score of tasks in percent; ``data``, a folder of tasks
@@ -151,6 +152,7 @@ class Benchmark:
     num_fewshot: int | None = None
     min: Mapping[str, float] = field(default_factory=dict)
     data: str | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True)

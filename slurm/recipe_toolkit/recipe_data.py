@@ -26,7 +26,7 @@ SCHEMA = 1
 ROLES = ("serve", "prefill", "decode")
 _PLAIN_SCRIPT = "#!/bin/sh -e\n"
 _COUNTS = ("requests", "requests_per_concurrency", "warmup", "warmup_per_concurrency", "max_concurrency")
-_INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", "limit", "num_fewshot", *_COUNTS)
+_INTEGERS = ("isl", "osl", "isl_min", "osl_min", "seed", "limit", "num_fewshot", "repeats", *_COUNTS)
 _LM_EVAL = ("tasks", "limit", "num_fewshot", "min", "data")
 
 

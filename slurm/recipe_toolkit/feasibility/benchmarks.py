@@ -102,7 +102,7 @@ def _check_amount(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
 
 def check_points(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
     """Whether one run can hold the points of all benchmarks."""
-    count = sum(len(item.concurrency) + len(item.request_rate) or 1 for item in benchmarks)
+    count = sum((len(item.concurrency) + len(item.request_rate) or 1) * item.repeats for item in benchmarks)
     if count > MOST_POINTS:
         yield Fault(("benchmarks",), f"{count} points are more than the {MOST_POINTS} of a run", key=True)
 

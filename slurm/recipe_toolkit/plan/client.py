@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.feasibility.benchmarks import human_integer
@@ -37,11 +38,36 @@ def points(recipe: Recipe, cluster: Cluster, entry: Process) -> Iterator[Point]:
         if benchmark.client == "command":
             yield _command(recipe, cluster, entry, benchmark)
             continue
-        for concurrency in benchmark.concurrency:
-            yield _loaded(recipe, cluster, entry, benchmark, f"{benchmark.name}-c{concurrency}", concurrency, None)
-        for rate in benchmark.request_rate:
-            name = f"{benchmark.name}-r{flags.number(rate)}"
-            yield _loaded(recipe, cluster, entry, benchmark, name, None, rate)
+        # Round by round: what changes with time is then no difference between loads.
+        for repeat in range(1, benchmark.repeats + 1):
+            for concurrency in benchmark.concurrency:
+                name = f"{benchmark.name}-c{concurrency}"
+                yield _repeated(recipe, cluster, entry, benchmark, name, concurrency, None, repeat)
+            for rate in benchmark.request_rate:
+                name = f"{benchmark.name}-r{flags.number(rate)}"
+                yield _repeated(recipe, cluster, entry, benchmark, name, None, rate, repeat)
+
+
+def _repeated(
+    recipe: Recipe,
+    cluster: Cluster,
+    entry: Process,
+    benchmark: Benchmark,
+    point: str,
+    concurrency: int | None,
+    rate: float | None,
+    repeat: int,
+) -> Point:
+    """One of the measurements of a load; its id, and so its seed, is its own where there are more."""
+    if benchmark.repeats == 1:
+        return _loaded(recipe, cluster, entry, benchmark, point, concurrency, rate)
+    one = _loaded(recipe, cluster, entry, benchmark, repeat_id(point, repeat), concurrency, rate)
+    return replace(one, repeat_of=point, repeat=repeat)
+
+
+def repeat_id(point: str, repeat: int) -> str:
+    """The id of the ``repeat``-th measurement (from 1) of ``point``."""
+    return f"{point}-rep{repeat}"
 
 
 def _loaded(

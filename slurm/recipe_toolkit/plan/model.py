@@ -143,7 +143,7 @@ class Point:
 
     ``isl``, ``osl``: tokens wanted (None for a command); with ``isl_min`` or ``osl_min`` uniform from
     there. ``requests`` and ``warmup`` are numbers of requests. ``artifacts``: folder in the run folder.
-    ``slo``: per-request bounds for goodput.
+    ``repeat_of``, ``repeat``: of measurements of one point, the id that they share, and which this is, from 1.
     """
 
     id: str
@@ -161,6 +161,8 @@ class Point:
     requests: int | None = None
     warmup: int | None = None
     accuracy: Accuracy | None = field(default=None, metadata=_WHERE_SAID)
+    repeat_of: str | None = field(default=None, metadata=_WHERE_SAID)
+    repeat: int | None = field(default=None, metadata=_WHERE_SAID)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from recipe_toolkit.report.page import render_page
 from recipe_toolkit.results.collect import build_results
 from recipe_toolkit.results.manifest import files_of, name_of
 from recipe_toolkit.results.model import PointResult, Results, results_from_json
+from recipe_toolkit.results.search.model import SearchResult
 from recipe_toolkit.rundir import RunDir, read_json
 from recipe_toolkit.schema_check import check_schema
 
@@ -43,13 +44,14 @@ def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
     points: tuple[PointResult, ...] = ()
     versions: Mapping[str, str] = {}
     images: Mapping[str, str | None] = {}
+    search: tuple[SearchResult, ...] = ()
     known: Mapping[str, Any] = state or {}
     if run.results.is_file():
         results = read_results(run.results)
-        points, versions, images = results.points, results.versions, results.images
+        points, versions, images, search = results.points, results.versions, results.images, results.search
         nodes = [{"index": node.index, "name": node.name, "address": node.address} for node in results.nodes]
         known = {"state": results.state, "message": results.message, "nodes": nodes, **_said(known)}
-    return Material(run, plan, build_results(plan, run.id, known, points, versions, images).to_json())
+    return Material(run, plan, build_results(plan, run.id, known, points, versions, images, search).to_json())
 
 
 def page(found: Material, target: Path, picture: str = "", *, linked: bool = True) -> str:

@@ -29,6 +29,8 @@ from recipe_toolkit.results.model import (
     Step,
     scrub,
 )
+from recipe_toolkit.results.repeats import spreads
+from recipe_toolkit.results.search.model import SearchResult
 from recipe_toolkit.results.vllm_bench import read_vllm_bench
 
 _READERS = {
@@ -72,6 +74,7 @@ def build_results(
     points: Sequence[PointResult],
     versions: Mapping[str, str] | None = None,
     images: Mapping[str, str | None] | None = None,
+    search: Sequence[SearchResult] = (),
 ) -> Results:
     """All points of a run.
 
@@ -104,6 +107,8 @@ def build_results(
         message=message if isinstance(message, str) else None,
         valid=False if reasons else (True if name in _ENDED else None),
         reasons=tuple(reasons),
+        spread=spreads(points),
+        search=tuple(search),
     )
 
 
@@ -146,6 +151,8 @@ def _assemble(
         slo=_bounds(plan, figures) if point.accuracy is None else {},
         pools=pools,
         accuracy=held(plan, point, figures.accuracy),
+        repeat_of=point.repeat_of,
+        repeat=point.repeat,
     )
 
 

@@ -136,14 +136,62 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Window:
+    """A point without its beginning and its end, as the requests' own records say (``results/steady.py``).
+
+    ``from_s``, ``to_s``: since the first request was sent. ``requests``: sent in it and answered; the latencies are
+    theirs. Rates are of the tokens that came within it, whoever asked for them.
+    """
+
+    from_s: float
+    to_s: float
+    requests: int
+    ttft_ms: Stat | None = None
+    tpot_ms: Stat | None = None
+    e2e_ms: Stat | None = None
+    output_tps: float | None = None
+    total_tps: float | None = None
+    output_tps_per_user: PerUser = PerUser()
+
+
+@dataclass(frozen=True)
+class ClientLoad:
+    """What the client took of its node while requests were in flight, sampled from /proc.
+
+    ``busiest_thread_ratio``: mean share of a core of its busiest thread; ``waiting_ratio``: of that thread's time, the
+    share in which it could have run and got no core (both make its event loop late). ``cores``: mean of all threads.
+    """
+
+    samples: int
+    cores: float | None = None
+    busiest_thread_ratio: float | None = None
+    waiting_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Repeats of one point. ``repeat_of``: the id that they share; ``points``: theirs, in order; ``valid``: how many.
+
+    ``metrics``: by the metric's path (``ttft_ms.mean``) its ``mean``, ``stdev`` (of a sample: n - 1), ``min`` and
+    ``max`` over the valid ones.
+    """
+
+    repeat_of: str
+    points: tuple[str, ...]
+    valid: int
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class PointResult:
     """One measurement.
 
     ``duration_s``: first request sent to last answer, by the client. ``client_s``: life of the
     client's process. TPOT is (E2E - TTFT) / (output tokens - 1) of each request; ITL are the gaps
     between streamed chunks, which hold several tokens where the server says so. ``pools``: role to
-    what its engines' own counters said. ``reasons``: why the point is invalid; ``notes``: what a
-    reader should know and is no reason.
+    what its engines' own counters said. ``reasons``: why the point is invalid; ``rules``: the name of the gate's rule
+    behind each; ``notes``: what a reader should know and is no reason. ``few_for``: percentiles that so few requests
+    do not support. ``repeat_of``, ``repeat``: of measurements of one point, the id that they share, and which this is.
     """
 
     id: str
@@ -178,14 +226,23 @@ class PointResult:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accuracy: tuple[Score, ...] = ()
+    rules: tuple[str, ...] = ()
+    few_for: tuple[str, ...] = ()
+    repeat_of: str | None = None
+    repeat: int | None = None
+    window: Window | None = None
+    client_load: ClientLoad | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, every figure named with its unit; ``accuracy`` where there is any."""
+        """Plain data, every figure named with its unit; what few points have (``SPARSE``) where there is any."""
         return _sparse(scrub(dataclasses.asdict(self)))
 
 
+SPARSE = ("accuracy", "rules", "few_for", "repeat_of", "repeat", "window", "client_load")
+
+
 def _sparse(point: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in point.items() if key != "accuracy" or value}
+    return {key: value for key, value in point.items() if key not in SPARSE or value}
 
 
 @dataclass(frozen=True)
@@ -237,6 +294,7 @@ class Results:
     ``images``: container image to what identifies it, such as its digest (None: not known).
     ``valid``: True or False once it is known, None before. ``points_wanted``: points of the plan.
     ``published``: what others have reported, as the recipe says it. ``search``: of each benchmark that searches.
+    ``spread``: of points that were repeated.
     """
 
     run: str
@@ -261,14 +319,14 @@ class Results:
     valid: bool | None = None
     reasons: tuple[str, ...] = ()
     search: tuple[SearchResult, ...] = ()
+    spread: tuple[Spread, ...] = ()
     schema: int = RESULTS_SCHEMA
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for results.json; ``schema`` first, ``search`` where there is any."""
+        """Plain data for results.json; ``schema`` first, ``search`` and ``spread`` where there are any."""
         data: dict[str, Any] = scrub(dataclasses.asdict(self))
         data["points"] = [_sparse(point) for point in data["points"]]
-        if not data["search"]:
-            del data["search"]
+        data = {key: value for key, value in data.items() if key not in ("search", "spread") or value}
         return {"schema": data.pop("schema"), **data}
 
 
@@ -290,8 +348,19 @@ def point_from_json(data: Mapping[str, Any]) -> PointResult:
             "reasons": tuple(data["reasons"]),
             "notes": tuple(data["notes"]),
             "accuracy": tuple(Score(**score) for score in data.get("accuracy", ())),
+            "rules": tuple(data.get("rules", ())),
+            "few_for": tuple(data.get("few_for", ())),
+            "window": _window(data.get("window")),
+            "client_load": _optional(ClientLoad, data.get("client_load")),
         }
     )
+
+
+def _window(data: Mapping[str, Any] | None) -> Window | None:
+    if data is None:
+        return None
+    stats = {key: _optional(Stat, data.get(key)) for key in ("ttft_ms", "tpot_ms", "e2e_ms")}
+    return Window(**{**data, **stats, "output_tps_per_user": PerUser(**data["output_tps_per_user"])})
 
 
 def results_from_json(data: Mapping[str, Any]) -> Results:
@@ -312,6 +381,7 @@ def results_from_json(data: Mapping[str, Any]) -> Results:
             "published": tuple(data["published"]),
             "reasons": tuple(data["reasons"]),
             "search": tuple(search_from_json(item) for item in data.get("search", ())),
+            "spread": tuple(Spread(**{**item, "points": tuple(item["points"])}) for item in data.get("spread", ())),
         }
     )
 
