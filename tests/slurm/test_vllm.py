@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.vllm, pytest.mark.aiperf]
 
 ROOT = Path(__file__).parents[2]
 ASK = ROOT / "tests" / "data" / "ask.py"
+PROMPTS = {"client": "command", "name": "answers", "command": [sys.executable, str(ASK)]}
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +75,22 @@ class Measured:
         return point
 
 
-def measure(rig: Rig, site: Path, name: str, folder: Path) -> Measured:
-    """Run a shipped recipe and the fixed prompts after its own benchmark."""
+def run_recipe(rig: Rig, site: Path, name: str, folder: Path, *benchmarks: dict[str, Any]) -> Measured:
+    """Run a shipped recipe with benchmarks of its own."""
     recipe = folder / f"{name}.yaml"
     base = ROOT / "recipes" / "tiny" / f"{name}.yaml"
-    ask = {"client": "command", "name": "answers", "command": [sys.executable, str(ASK)]}
-    aiperf = {"client": "aiperf", "isl": 128, "osl": 16, "concurrency": [2], "requests": 8, "warmup": 2}
-    recipe.write_text(json.dumps({"schema": 1, "name": name, "extends": str(base), "benchmarks": [ask, aiperf]}))
+    recipe.write_text(json.dumps({"schema": 1, "name": name, "extends": str(base), "benchmarks": benchmarks}))
     done = rig.recipe("submit", recipe, "--cluster", site, "--wait", "--json", timeout=900)
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     run = Measured(Path(json.loads(done.stdout.splitlines()[0])["folder"]))
     assert run.results["valid"], run.results["reasons"]
+    return run
+
+
+def measure(rig: Rig, site: Path, name: str, folder: Path) -> Measured:
+    """Run a shipped recipe: the fixed prompts, then AIPerf."""
+    aiperf = {"client": "aiperf", "isl": 128, "osl": 16, "concurrency": [2], "requests": 8, "warmup": 2}
+    run = run_recipe(rig, site, name, folder, PROMPTS, aiperf)
     assert run.point["requests"] == {"wanted": 8, "ok": 8, "failed": 0}
     assert run.point["ttft_ms"]["mean"] > 0
     assert run.point["tpot_ms"]["mean"] > 0
@@ -131,13 +137,23 @@ def test_dp_over_two_nodes(slurm_rig: Rig, site: Path, tmp_path: Path, aggregate
     assert run.answers == aggregated.answers
 
 
-# NIXL's busy threads and AIPerf's processes starve two cores: agents fall silent, leases run out. By hand: -m slow.
-@pytest.mark.parametrize("connector", ["files", pytest.param("nixl", marks=pytest.mark.slow)])
-def test_prefill_and_decode_on_two_nodes(
-    slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured, connector: str
-) -> None:
-    run = measure(slurm_rig, site, f"cpu-1p1d-{connector}", tmp_path)
+def test_prefill_and_decode_by_files(slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured) -> None:
+    run = measure(slurm_rig, site, "cpu-1p1d-files", tmp_path)
     assert set(run.argvs) == {"prefill-0", "decode-0", "router"}
     assert run.answers == aggregated.answers
-    decode = run.point["pools"]["decode"]
-    assert decode["prompt_tokens_by_source"]["external_kv_transfer"] > 0
+    assert moved_tokens(run.point) > 0
+
+
+# Without AIPerf: NIXL's polling threads leave two cores no room for its processes.
+def test_prefill_and_decode_by_nixl(slurm_rig: Rig, site: Path, tmp_path: Path, aggregated: Measured) -> None:
+    run = run_recipe(slurm_rig, site, "cpu-1p1d-nixl", tmp_path, PROMPTS)
+    assert set(run.argvs) == {"prefill-0", "decode-0", "router"}
+    assert run.answers == aggregated.answers
+    (point,) = run.results["points"]
+    assert moved_tokens(point) > 0
+
+
+def moved_tokens(point: dict[str, Any]) -> float:
+    """Prompt tokens whose KV decode got from prefill."""
+    tokens: float = point["pools"]["decode"]["prompt_tokens_by_source"]["external_kv_transfer"]
+    return tokens
