@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +48,29 @@ class Nodes:
 
     folder: Path
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What scripts/mini-nodes and Ansible are to find in their environment."""
+        env = {**os.environ, "MINI_NODES_DIR": str(self.folder), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+        return env | {"ANSIBLE_HOME": str(self.folder.parent / "ansible-home")}
+
     def call(self, *words: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run scripts/mini-nodes."""
-        env = {**os.environ, "MINI_NODES_DIR": str(self.folder), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-        env |= {"ANSIBLE_HOME": str(self.folder.parent / "ansible-home")}
         argv = [str(MINI_NODES), *map(str, words)]
-        return subprocess.run(argv, env=env, cwd=ANSIBLE, timeout=timeout, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            argv, env=self.env, cwd=ANSIBLE, timeout=timeout, capture_output=True, text=True, check=False
+        )
+
+    @contextmanager
+    def start(self, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+        """Run scripts/mini-nodes beside the test, until the context ends."""
+        with (self.folder.parent / "started.log").open("ab") as log:
+            process = subprocess.Popen([str(MINI_NODES), *map(str, words)], env=self.env, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
 
     def on(self, node: str, script: str) -> str:
         """What a few lines of sh print on a node; it must succeed."""
