@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from recipe_toolkit.check.catalog import CATALOG
 from recipe_toolkit.check.evaluate import evaluate
@@ -70,7 +73,6 @@ def spark(index):
                 "kernel.apparmor_restrict_unprivileged_userns": "0",
                 "user.max_user_namespaces": "96365",
                 "net.ipv4.ip_forward": "1",
-                "net.ipv4.ip_local_port_range": "32768 60999",
             },
             "limits": {"nofile": [1048576, 1048576], "memlock": [None, None]},
         },
@@ -162,3 +164,71 @@ def judge(answers, expect=SPARKS, checks=CATALOG, lost=None, unreached=()):
             {**ping, "rc": int((node.name, ping["to"], ping["interface"]) in unreached), "err": ""} for ping in asked
         )
     return evaluate(expect, nodes, checks, lost)
+
+
+# What a recipe for vLLM asks of the vLLM that it runs on.
+HELP = (Path(__file__).parent / "data" / "vllm-help" / "serve-0.32.0.txt").read_text(encoding="utf-8")
+VLLM = {
+    "head": ["vllm"],
+    "remove": [],
+    "env": {},
+    "where": IMAGE,
+    "commands": {"prefill": [["serve", "/m", "--max-num-seqs", "4"]], "decode": [["serve", "/m", "--headless"]]},
+    "version": "0.32.0",
+    "setup": False,
+}
+
+
+def cpu_recipe(image: str | None = None, **args: object) -> dict[str, object]:
+    """A recipe for vLLM 0.32.0 on CPU; ``args``: of its only role, ``_`` for ``-``."""
+    return {
+        "schema": 1,
+        "name": "flags",
+        "model": {"path": "/models/tiny", "served_name": "tiny"},
+        "engine": {"kind": "vllm", "version": "0.32.0", **({"image": image} if image else {})},
+        "resources": {"gpu": "cpu", "device": "cpu", "gpus_per_node": 1},
+        "roles": {"serve": {"instances": 1, "args": {key.replace("_", "-"): value for key, value in args.items()}}},
+        "benchmarks": [{"client": "command", "name": "c", "command": ["true"]}],
+    }
+
+
+def asks_the_image(
+    recipe: Callable[..., subprocess.CompletedProcess[str]],
+    folder: Path,
+    runtime: str,
+    image: str,
+    env: Mapping[str, str],
+    args: list[str],
+) -> None:
+    """`recipe check` with an image that runs under a real container runtime, and that has another flag than it should.
+
+    The image's vllm renames a flag as a variable says, which it must have from the profile.
+    """
+    words = ("check", folder / "flags.yaml", "-c", folder / "site.yaml")
+    words += ("--only", "VLLM.FLAGS,VLLM.VERSION,IMAGE.DIGEST")
+
+    def told(reference: str, version: str = "0.32.0", **variables: str) -> dict[str, tuple[str, list[dict[str, str]]]]:
+        profile = {"schema": 1, "name": "site", "scheduler": "local", "runs": str(folder / "runs"), "env": variables}
+        profile["container"] = {"runtime": runtime, "args": args, "mounts": [f"{folder}:/mounted"]}
+        (folder / "site.yaml").write_text(json.dumps(profile))
+        (folder / "flags.yaml").write_text(json.dumps(cpu_recipe(reference, max_num_seqs=4)))
+        done = recipe(*words, "--set", f"engine.version={version}", "--json", **env)
+        report = json.loads(done.stdout)
+        assert done.returncode == (0 if report["ok"] else 1)
+        return {item["id"]: (item["status"], item["findings"]) for item in report["checks"]}
+
+    first = told(image)
+    assert {status for status, _ in first.values()} == {"passed"}, first
+    found = told(image, "0.31.0", RENAMED="max-num-sequences")
+    status, (lacking,) = found["VLLM.FLAGS"]
+    assert status == "failed"
+    assert lacking["found"] == f"serve: {image} (0.32.0+cu130): this vLLM has no flag --max-num-seqs"
+    assert lacking["wanted"] == "did you mean `max-num-sequences`?"
+    status, (other,) = found["VLLM.VERSION"]
+    assert (status, other["found"]) == ("failed", f"{image} is vLLM 0.32.0+cu130")
+    assert other["wanted"] == "0.31.0, as engine.version says"
+    # It is not pulled, and what could not be asked is no pass.
+    absent = told("localhost/absent:1")
+    assert absent["IMAGE.DIGEST"][0] == "failed"
+    assert absent["VLLM.FLAGS"][0] == absent["VLLM.VERSION"][0] == "unknown"
+    assert absent["VLLM.FLAGS"][1][0]["follows"] == "IMAGE.DIGEST"

@@ -100,8 +100,21 @@ def make_podman() -> Iterator[Podman]:
         podman.remove()
 
 
+# What `vllm` of the image says; its help is what vLLM 0.32.0 has printed, shortened.
+_VLLM = """#!/usr/bin/python3 -IS
+import os, sys
+if sys.argv[1:] == ["--version"]:
+    print("0.32.0+cu130")
+elif sys.argv[1:] == ["serve", "--help=all"]:
+    print(open("/vllm-help.txt").read().replace("--max-num-seqs", "--" + os.environ.get("RENAMED", "max-num-seqs")))
+else:
+    sys.exit(f"vllm: {sys.argv[1:]}")
+"""
+_HELP = Path(__file__).parent / "data" / "vllm-help" / "serve-0.32.0.txt"
+
+
 def root_file_system() -> bytes:
-    """A tar of this machine's Python, its shell, and the libraries that they need."""
+    """A tar of this machine's Python, its shell, and the libraries that they need; and of a vLLM that only speaks."""
     python, shell = Path(sys.executable).resolve(), Path("/bin/sh").resolve()
     files = {python: python, Path("/bin/sh"): shell}
     for folder, folders, names in os.walk(sysconfig.get_path("stdlib")):
@@ -119,6 +132,10 @@ def root_file_system() -> bytes:
         link = tarfile.TarInfo("usr/bin/python3")  # it finds its library from where it is itself
         link.type, link.linkname = tarfile.SYMTYPE, str(python)
         archive.addfile(link)
+        for name, data in (("usr/bin/vllm", _VLLM.encode()), ("vllm-help.txt", _HELP.read_bytes())):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o755
+            archive.addfile(entry, io.BytesIO(data))
         for inside, file in sorted(files.items()):
             archive.add(file, str(inside).lstrip("/"), recursive=False)
     return packed.getvalue()

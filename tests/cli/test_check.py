@@ -8,6 +8,7 @@ import stat
 
 import pytest
 
+from checkkit import cpu_recipe
 from slurm_site import small_recipe
 
 PROFILE = """
@@ -50,7 +51,7 @@ def test_the_list_needs_no_node(recipe):
     assert done.returncode == 0
     assert "LANE.MTU" in done.stdout
     listed = json.loads(recipe("check", "--list", "--json").stdout)
-    assert len(listed) == 39
+    assert len(listed) == 41
     assert {"id", "scope", "severity", "holds", "breaks", "reads", "remedy", "bind", "deep", "source"} == set(listed[0])
 
 
@@ -187,3 +188,23 @@ def test_what_a_job_has_checked_is_kept(job):
     (checked,) = [event for event in events if event["event"] == "checked"]
     assert checked["passed"] >= 4
     assert checked["failed"] == 0
+
+
+def test_a_vllm_that_is_on_no_node_is_no_pass(recipe):
+    (recipe.folder / "flags.yaml").write_text(json.dumps(cpu_recipe()))
+    profile = {"schema": 1, "name": "here", "scheduler": "local", "runs": "runs", "tools": {"vllm": {"venv": "/none"}}}
+    (recipe.folder / "here.yaml").write_text(json.dumps(profile))
+    done = recipe("check", "flags.yaml", "-c", "./here.yaml", "--only", "VLLM.FLAGS")
+    assert done.returncode == 1
+    assert "cannot be told: /none/bin/vllm: vllm serve --help=all: no /none/bin/vllm on PATH" in done.stdout
+    planned = json.loads(recipe("check", "flags.yaml", "-c", "./here.yaml", "--plan", "--json").stdout)
+    assert planned["request"]["vllm"]["head"] == ["/none/bin/vllm"]
+
+
+def test_what_is_left_out_is_not_asked(recipe):
+    """vLLM's help takes half a minute."""
+    (recipe.folder / "flags.yaml").write_text(json.dumps(cpu_recipe()))
+    words = ("check", "flags.yaml", "--plan", "--json", "--skip", "VLLM.FLAGS,VLLM.VERSION")
+    planned = json.loads(recipe(*words).stdout)
+    assert "vllm" not in planned["request"]["sections"]
+    assert "disk" in planned["request"]["sections"]

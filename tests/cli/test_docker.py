@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from checkkit import asks_the_image
 from docker_rig import IMAGE, Docker, make_docker
 from recipe_toolkit.run import procfs
 from slurm_site import LONG, small_recipe
@@ -102,3 +103,8 @@ def test_an_agent_that_is_killed(site):
     ]
     os.kill(agent, signal.SIGKILL)
     assert "node 1" in site.wait(run, 100)["message"]
+
+
+def test_an_image_is_asked_for_its_flags(recipe, docker):
+    asks_the_image(recipe, recipe.folder, "docker", IMAGE, docker.env, args=["--ulimit", "nofile=1024:4096"])
+    assert docker.containers() == []

@@ -7,10 +7,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from checkkit import asks_the_image
 from podman_rig import IMAGE, Podman
 from slurm_rig import find
 from slurm_site import LONG, QUICK, Site, command, small_recipe
@@ -199,4 +202,14 @@ def test_global_options_come_before_every_command(slurm_rig, podman, tmp_path):
     site = Site(slurm_rig, tmp_path, fields={"tools": {"sim": {"image": IMAGE}}, "container": container})
     state = site.start(small_recipe(QUICK)).wait(0)
     assert state["processes"]["serve-0.0"]["exit_code"] in (0, 143)
+    assert podman.containers() == []
+
+
+def test_an_image_is_asked_for_its_flags(podman, tmp_path):
+    def recipe(*words, **env):
+        command = [str(Path(sys.executable).with_name("recipe")), *map(str, words)]
+        env = {**os.environ, **env}
+        return subprocess.run(command, env=env, timeout=120, capture_output=True, text=True, check=False)
+
+    asks_the_image(recipe, tmp_path, "podman", IMAGE, podman.env, args=LIMITS)
     assert podman.containers() == []

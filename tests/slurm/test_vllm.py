@@ -157,3 +157,16 @@ def moved_tokens(point: dict[str, Any]) -> float:
     """Prompt tokens whose KV decode got from prefill."""
     tokens: float = point["pools"]["decode"]["prompt_tokens_by_source"]["external_kv_transfer"]
     return tokens
+
+
+def test_real_vllm_is_asked_for_its_flags(slurm_rig: Rig, site: Path) -> None:
+    """The steps of a job ask it. The version that the recipe means has a flag that this one lacks."""
+    recipe = ROOT / "recipes" / "tiny" / "cpu-agg.yaml"
+    wrong = ("--set", "engine.version=0.33.0", "--set", "engine.args.sleep-mode-backend=cumem")
+    only = ("--only", "VLLM.FLAGS,VLLM.VERSION", "--slurm", "-c", site, "--json")
+    reports = [json.loads(slurm_rig.recipe("check", recipe, *more, *only, timeout=300).stdout) for more in ((), wrong)]
+    assert [[item["status"] for item in report["checks"]] for report in reports] == [["passed"] * 2, ["failed"] * 2]
+    lacking, version = (item["findings"][0] for item in reports[1]["checks"])
+    assert "this vLLM has no flag --sleep-mode-backend; 0.33.0 is the first to have it" in lacking["found"]
+    assert lacking["found"].startswith("serve: ")
+    assert "is vLLM 0.32.0+cpu" in version["found"]

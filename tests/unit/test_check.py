@@ -29,6 +29,7 @@ IDS = set(
     GPU.LOWPOWER LANE.UP LANE.SPEED LANE.MTU LANE.JUMBO LANE.ACTIVE_MTU LANE.ADDR LANE.SUBNETS LANE.NOT_MGMT HCA.SET
     HCA.GID RDMA.DEV RDMA.LIB LIMIT.MEMLOCK LIMIT.NOFILE DOCKER.STORE DOCKER.NVIDIA IMAGE.DIGEST WEIGHTS.MANIFEST
     DISK.FREE MEM.FREE MEM.GUARD PORT.FREE FWD.RING SLURM.PYXIS ENROOT.NS ENROOT.RDMA GDR.EXPECT CLOCK.SAME
+    VLLM.FLAGS VLLM.VERSION
     """.split()  # noqa: SIM905
 )
 READ_ONLY = {
@@ -51,6 +52,8 @@ READ_ONLY = {
     "systemctl show",
     "{} image",
     "{} run",
+    "{} --version",
+    "{} serve --help=all",
 }
 
 
@@ -94,7 +97,9 @@ def test_the_probe_needs_nothing_of_this_package():
 
 def test_every_section_of_this_machine_can_be_parsed(tmp_path):
     asked = request(SPARKS, CATALOG, deep=False)
-    asked.update(sections=[name for name in probe.SECTIONS if name not in ("inside", "pings")], model=str(tmp_path))
+    asked.update(
+        sections=[name for name in probe.SECTIONS if name not in ("inside", "vllm", "pings")], model=str(tmp_path)
+    )
     answer = json.loads(json.dumps(probe.answer(asked)))
     assert [name for name, raw in answer["sections"].items() if isinstance(raw, dict) and set(raw) == {"error"}] == []
     node = parse("here", [answer])
@@ -104,7 +109,7 @@ def test_every_section_of_this_machine_can_be_parsed(tmp_path):
     assert node.system.memory["MemTotal"] > 1 << 20
     assert node.model is not None
     for field in (name for name, value in vars(node).items() if value is None and name != "clock"):
-        assert field in node.why or field in ("inside", "pings", "driver_open"), field
+        assert field in node.why or field in ("inside", "vllm", "pings", "driver_open"), field
 
 
 def test_one_broken_section_costs_no_other():

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from checkkit import ABSENT, HCAS, IMAGE, LANES, MODEL, SPARKS, done, judge, sparks
+from checkkit import ABSENT, HCAS, HELP, IMAGE, LANES, MODEL, SPARKS, VLLM, done, judge, sparks
 from recipe_toolkit.plan.expect import Expect
 
 ONE, TWIN = LANES
@@ -297,3 +297,86 @@ def test_a_check_that_is_left_out_is_skipped_and_nothing_passes_by_itself():
     assert judge(answers, expect).ok
     only = [item.check for item in judge(answers, expect).outcomes if item.check.id == "PORT.FREE"]
     assert not judge(answers, expect, only).ok
+
+
+def asked(node=None, version="0.32.0+cu130", text=HELP, wanted="0.32.0", **fields):
+    """The report on Sparks whose vLLM is asked; ``node``: the only one that answers so."""
+    answers = sparks()
+    for name, answer in answers.items():
+        other = node is not None and name != node
+        answer["sections"]["vllm"] = {
+            "version": done("0.32.0+cu130\n" if other else f"INFO: a plugin\n{version}\n"),
+            "help": done(HELP if other else text),
+        }
+    return judge(answers, dataclasses.replace(SPARKS, vllm={**VLLM, "version": wanted, **fields}))
+
+
+def findings(report, check):
+    return next(item for item in report.outcomes if item.check.id == check).findings
+
+
+def test_a_vllm_that_takes_every_flag():
+    report = asked()
+    assert report.ok
+    assert {item.status for item in report.outcomes if item.check.id.startswith("VLLM")} == {"passed"}
+
+
+def test_a_flag_that_one_nodes_vllm_lacks_names_the_role_and_the_node():
+    report = asked(NODE, text=HELP.replace("--max-num-seqs", "--max-num-sequences"))
+    assert report.failed == ("VLLM.FLAGS",)
+    (finding,) = findings(report, "VLLM.FLAGS")
+    assert finding.nodes == (NODE,)
+    assert finding.found == f"prefill: {IMAGE} (0.32.0+cu130): this vLLM has no flag --max-num-seqs"
+    assert finding.wanted == "did you mean `max-num-sequences`?"
+
+
+def test_a_flag_that_is_gone_says_since_when():
+    commands = {"serve": [["serve", "/m", "--monokernel"], ["serve", "/m", "--monokernel", "--all2all-backend", "x"]]}
+    report = asked(commands=commands, version="0.32.0")
+    first, second = findings(report, "VLLM.FLAGS")
+    assert "has no flag --monokernel; 0.33.0 is the first to have it" in first.found
+    assert "--all2all-backend: 'x' is none of the values" in second.found
+    assert len(first.nodes) == 4
+
+
+def test_setup_steps_may_add_a_flag_so_it_cannot_be_told():
+    report = asked(commands={"serve": [["serve", "/m", "--ours"]]}, setup=True)
+    (finding,) = findings(report, "VLLM.FLAGS")
+    assert (finding.status, report.ok) == ("unknown", False)
+    assert "the setup steps may add it" in finding.found
+
+
+@pytest.mark.parametrize("text", ["", HELP[:3000]])
+def test_a_help_that_is_none_is_no_pass(text):
+    report = asked(text=text)
+    assert not report.ok
+    assert [item.status for item in findings(report, "VLLM.FLAGS")] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "status"),
+    [
+        ("0.32.0", "0.32.0", "passed"),
+        ("0.32.0", "0.32.1", "failed"),
+        ("0.33.1.dev5+gabc123", "0.33.1.dev5+gabc1234.cu130", "passed"),
+        ("0.33.1.dev5+gabc123", "0.33.1.dev6+gdef", "failed"),
+        ("0.32.0", "0.1.dev1+g1234", "unknown"),
+        ("0.32.0", "who knows", "unknown"),
+        ("nightly", "0.34.1.dev1", "skipped"),
+    ],
+)
+def test_versions(wanted, found, status):
+    report = asked(version=found, wanted=wanted)
+    assert next(item.status for item in report.outcomes if item.check.id == "VLLM.VERSION") == status
+
+
+def test_a_vllm_that_does_not_start_says_its_last_words():
+    answers = sparks()
+    for answer in answers.values():
+        said = done(rc=1, err="Traceback (most recent call last):\n  File\nImportError: libcuda.so.1")
+        answer["sections"]["vllm"] = {"version": said, "help": said}
+    report = judge(answers, dataclasses.replace(SPARKS, vllm=VLLM))
+    (finding,) = findings(report, "VLLM.FLAGS")
+    assert finding.found == f"{IMAGE}: vllm serve --help=all: ImportError: libcuda.so.1"
+    assert len(finding.nodes) == 4
+    assert not report.ok

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recipe_toolkit.check import hardware, lanes, software
+from recipe_toolkit.check import flags, hardware, lanes, software
 from recipe_toolkit.check.model import Check
 
 REACH = Check(
@@ -17,7 +17,7 @@ REACH = Check(
     "`ssh NODE true` as the same user says why; python3 must be on the node",
     (),
 )
-CATALOG: tuple[Check, ...] = (REACH, *hardware.CHECKS, *lanes.CHECKS, *software.CHECKS)
+CATALOG: tuple[Check, ...] = (REACH, *hardware.CHECKS, *lanes.CHECKS, *software.CHECKS, *flags.CHECKS)
 BY_ID = {check.id: check for check in CATALOG}
 
 

@@ -136,6 +136,7 @@ class Node:
     cdi: Command | None = None
     images: Mapping[str, Any] | None = None
     inside: Mapping[str, Command] | None = None
+    vllm: Mapping[str, Command] | None = None
     model: Mapping[str, Any] | None = None
     disk: Mapping[str, Mapping[str, Any]] | None = None
     ports: frozenset[int] | None = None

@@ -12,6 +12,7 @@ from recipe_toolkit.check.facts import Command, Gid, Gpu, Hca, Interface, Node, 
 
 Raw = Mapping[str, Any]
 _PACKAGES = re.compile(r"^nvidia-(?:driver|headless|open|dkms)\S* installed", re.MULTILINE)
+_ABSENT = ("no such image", "no such object", "image not known", "failed to find image")  # docker's words, podman's
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"
 
 
@@ -198,7 +199,7 @@ def _images(node: Node, raw: Raw) -> None:
             found[reference] = item
             continue
         done = command(item)
-        absent = done.rc is not None and "no such" in done.err.lower()
+        absent = done.rc is not None and any(said in done.err.lower() for said in _ABSENT)
         if not done.ok and not absent:
             raise ValueError(f"image inspect {reference}: {done.why}")
         found[reference] = json.loads(done.out) if done.ok else None
@@ -207,6 +208,10 @@ def _images(node: Node, raw: Raw) -> None:
 
 def _inside(node: Node, raw: Raw) -> None:
     node.inside = {reference: command(item) for reference, item in raw.items()}
+
+
+def _vllm(node: Node, raw: Raw) -> None:
+    node.vllm = {name: command(item) for name, item in raw.items()}
 
 
 def _model(node: Node, raw: Raw) -> None:
@@ -246,6 +251,7 @@ _SECTIONS: dict[str, Callable[[Node, Any], None]] = {
     "docker": _docker,
     "images": _images,
     "inside": _inside,
+    "vllm": _vllm,
     "model": _model,
     "disk": _disk,
     "ports": _ports,

@@ -110,7 +110,10 @@ def _named(words: str | None, option: str) -> list[Check]:
 
 
 def _expected(file: Path | None, cluster: str | None, sets: tuple[str, ...]) -> tuple[Cluster, Expect, int | None]:
+    from dataclasses import replace
+
     from recipe_toolkit.cluster_loader import load_cluster
+    from recipe_toolkit.plan.asking import asking
     from recipe_toolkit.plan.expect import expect_from_json, of_profile
 
     name = cluster or os.environ.get("RECIPE_CLUSTER") or "local"
@@ -124,7 +127,9 @@ def _expected(file: Path | None, cluster: str | None, sets: tuple[str, ...]) -> 
     from recipe_toolkit.cli.planning import plan_files
 
     planned = plan_files(file, name, sets)
-    return planned.cluster.cluster, expect_from_json(planned.plan.check), len(planned.plan.nodes)
+    site, plan = planned.cluster.cluster, planned.plan
+    expect = replace(expect_from_json(plan.check), vllm=asking(planned.recipe.recipe, plan, site))
+    return site, expect, len(plan.nodes)
 
 
 def _by_slurm(

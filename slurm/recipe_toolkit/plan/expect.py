@@ -23,7 +23,8 @@ class Expect:
     """What is wanted; what is None or empty is not asked for.
 
     ``gpus``: of a node. ``env``: variables of the engines that choose networks. ``images``: ``reference``,
-    ``engine`` (docker or podman, and its own arguments) or ``file``. ``model``: a folder on the nodes. ``memory``:
+    ``engine`` (docker or podman, and its own arguments) or ``file``. ``vllm``: how vLLM is asked for its flags, and
+    the commands that need them (`plan.asking`). ``model``: a folder on the nodes. ``memory``:
     largest share of a GPU's memory that an engine takes. ``ports``: that nothing may listen on. ``port_count``: ports
     that the run takes on a node. ``disk``: folder to free bytes. ``lanes``: interface to network (``""``: any).
     ``speed``: Mb/s. ``sim``: no vLLM is run. ``skip``: checks that the site leaves out.
@@ -38,6 +39,7 @@ class Expect:
     scheduler: str = "local"
     runtime: str = "none"
     images: Sequence[Mapping[str, Any]] = ()
+    vllm: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
     memory: float | None = None
     ports: Sequence[int] = ()

@@ -18,24 +18,23 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 MARK = "RECIPE-PROBE "  # what a login prints before it is no answer
-COMMAND_S = 20.0
+COMMAND_S, HELP_S = 20.0, 150.0  # vLLM imports PyTorch to show its help: a cold disk takes a minute
 HASH_BYTES = 1 << 20
-MAX_TEXT = 200_000  # characters of one file or command that are kept
+MAX_TEXT = 500_000  # characters of one file or command that are kept
 MAX_HEADER = 100 << 20  # bytes of a safetensors header, as the format's own reader bounds it
 
 _UNITS = "docker containerd slurmd earlyoom nvidia-imex"
-_INSPECT = '{"id":{{json .Id}},"digests":{{json .RepoDigests}},"layers":{{json .RootFS.Layers}}}'
+_INSPECT = '{"id":"{{.Id}}","digests":{{json .RepoDigests}},"layers":{{json .RootFS.Layers}}}'
 _INFO = '{"Driver":{{json .Driver}},"DriverStatus":{{json .DriverStatus}},"Runtimes":{{json .Runtimes}}}'
-_INSIDE = "ulimit -n; ulimit -l; ldconfig -p | grep -c libibverbs"
 _CSV = "--format=csv,noheader,nounits"
-# Every program that a probe starts, and how. {} stands for a word, or words, of the request.
-COMMANDS: dict[str, list[str]] = {
+COMMANDS: dict[str, list[str]] = {  # every program that a probe starts; {}: a word, or words, of the request
     "units": f"systemctl show {_UNITS} --no-pager -p Id,LoadState,ActiveState,LimitMEMLOCK,LimitNOFILE".split(),
     "modinfo": ["modinfo", "-F", "version", "nvidia"],
     "gpus": f"nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.free {_CSV}".split(),
@@ -56,18 +55,18 @@ COMMANDS: dict[str, list[str]] = {
     "enroot": ["enroot", "version"],
     "firewall": ["iptables", "-w", "2", "-S", "DOCKER-USER"],
     "ping": ["ping", "-n", "-q", "-c", "1", "-W", "2", "-M", "do", "-s", "{}", "-I", "{}", "{}"],
-    "inside": [*["{}", "run", "--rm", "--network", "none", "--entrypoint", "sh", "{}", "-c"], _INSIDE],
+    "version": ["{}", "--version"],
+    "help": ["{}", "serve", "--help=all"],
+    "inside": [
+        *["{}", "run", "--rm", "--network", "none", "--entrypoint", "sh", "{}", "-c"],
+        "ulimit -n; ulimit -l; ldconfig -p | grep -c libibverbs",
+    ],
 }
-_SYSCTLS = (
-    "kernel.apparmor_restrict_unprivileged_userns",
-    "user.max_user_namespaces",
-    "net.ipv4.ip_forward",
-    "net.ipv4.ip_local_port_range",
-)
+_SYSCTLS = ["kernel.apparmor_restrict_unprivileged_userns", "user.max_user_namespaces", "net.ipv4.ip_forward"]
 Want = dict[str, Any]
 
 
-def run(name: str, *words: str | list[str], timeout: float = COMMAND_S) -> dict[str, Any]:
+def run(name: str, *words: str | list[str], timeout: float = COMMAND_S, env: Want | None = None) -> dict[str, Any]:
     """One of :data:`COMMANDS`: ``rc`` (None: it is not there, or did not end), ``out``, ``err``."""
     rest = iter(words)
     argv: list[str] = []
@@ -78,10 +77,8 @@ def run(name: str, *words: str | list[str], timeout: float = COMMAND_S) -> dict[
     if path is None:
         return {"rc": None, "out": "", "err": f"no {argv[0]} on PATH"}
     try:
-        env = {**os.environ, "LC_ALL": "C"}
-        done = subprocess.run(
-            [path, *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=env
-        )
+        env, argv[0] = {**os.environ, "LC_ALL": "C", **(env or {})}, path
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=env)
     except subprocess.TimeoutExpired:
         return {"rc": None, "out": "", "err": f"{argv[0]} did not end in {timeout:g} s"}
     except OSError as error:
@@ -250,6 +247,30 @@ def inside(want: Want) -> Any:
     return {item["reference"]: run("inside", item["engine"], item["reference"], timeout=120) for item in wanted}
 
 
+def vllm(want: Want) -> Any:
+    """vLLM's own words, in the recipe's image or where the profile has it: vllm --version, vllm serve --help=all."""
+    asked = want["vllm"]
+    with contextlib.ExitStack() as held:
+        if "{rc}" in asked["head"]:  # what enroot runs in place of an image's entrypoint; gone when this ends
+            rc = held.enter_context(tempfile.NamedTemporaryFile("w", prefix="recipe-check-"))
+            print('exec "$@"', file=rc, flush=True)
+            asked = {**asked, "head": [rc.name if word == "{rc}" else word for word in asked["head"]]}
+        pool = held.enter_context(concurrent.futures.ThreadPoolExecutor(2))
+        version, shown = pool.map(lambda name: _said(asked, name), ("version", "help"))
+    shown["out"] = "\n".join(line for line in shown["out"].splitlines() if line.startswith("  -"))
+    return {"version": version, "help": shown}
+
+
+def _said(asked: Want, what: str) -> dict[str, Any]:
+    name = f"recipe-check-{os.getpid()}-{what}"
+    head = [name if word == "{name}" else word for word in asked["head"]]
+    head[0] = shutil.which(head[0], path=str(Path(sys.executable).parent)) or head[0]  # as agents look for programs
+    found = run(what, head, timeout=HELP_S, env={**asked["env"], "COLUMNS": "80"})
+    if asked["remove"] and found["rc"] is None:  # what it started may run on
+        subprocess.run([*asked["remove"], name], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S)
+    return found
+
+
 def model(want: Want) -> Any:
     """The model's folder: links, shards that its index names, sizes that headers tell, the manifest (deep: hashes)."""
     root = Path(want["model"])
@@ -367,32 +388,17 @@ def pings(want: Want) -> Any:
         return [{**ping, "rc": found["rc"], "err": found["err"]} for ping, found in zip(asked, done, strict=True)]
 
 
-SECTIONS: dict[str, Callable[[Want], Any]] = {
-    "system": system,
-    "units": units,
-    "driver": driver,
-    "fabric": fabric,
-    "imex": imex,
-    "klog": klog,
-    "power": power,
-    "net": net,
-    "rdma": rdma,
-    "docker": docker,
-    "images": images,
-    "inside": inside,
-    "model": model,
-    "disk": disk,
-    "ports": ports,
-    "slurm": slurm,
-    "forward": forward,
-    "pings": pings,
-}
+_READERS: tuple[Callable[[Want], Any], ...] = (
+    *(system, units, driver, fabric, imex, klog, power, net, rdma, docker),
+    *(images, inside, vllm, model, disk, ports, slurm, forward, pings),
+)
+SECTIONS = {reader.__name__: reader for reader in _READERS}
 
 
 def answer(request: Want) -> dict[str, Any]:
     """The sections that a request names, and the node's clock before and after, in seconds."""
     began = time.time()
-    found: dict[str, Any] = {}
+    found = {}
     for name in request["sections"]:
         try:
             found[name] = SECTIONS[name](request)

@@ -67,12 +67,12 @@ def _problems(words: Sequence[str], shown: Help, version: str) -> Iterator[ArgPr
         found = next((other for other in _spellings(name, version) if other in shown.names), None)
         if found is None:
             hint = did_you_mean(name[2:], [other[2:] for other in shown.names if other.startswith("--")])
-            yield ArgProblem((name[2:],), f"the image's vllm serve has no flag {name}", hint)
+            yield ArgProblem((name[2:],), f"this vLLM has no flag {name}", hint)
             continue
         allowed = shown.choices.get(found)
         given = value if joined else next(iter(words[index + 1 : index + 2]), "")
         if allowed and given and not (given.startswith("--") or among(given, allowed)):
-            message = f"{given!r} is none of the values that the image's vllm serve takes"
+            message = f"{given!r} is none of the values that this vLLM takes"
             yield ArgProblem((name[2:],), message, nearest_of(given, allowed))
 
 
