@@ -36,7 +36,7 @@ _FIX_BOOLEAN = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": 
 
 @functools.cache
 def load_schema(name: str) -> dict[str, Any]:
-    """The schema ``name`` (``recipe``, ``cluster``, ``plan``, ``results``). Raises OSError."""
+    """The schema ``name`` (``recipe``, ``cluster``, ``plan``, ``results``, ``frontier``). Raises OSError."""
     schema: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
     return schema
 

@@ -29,6 +29,7 @@ VERBS = {
     "report": ("results", "Print the table of results and write the page."),
     "schema": ("schema", "Print a JSON Schema, for editors."),
     "compare": ("compare", "Put the results of runs side by side."),
+    "frontier": ("frontier", "Predict prefill/decode points from runs of each alone."),
     "provision": ("provision", "Make nodes ready, by the Ansible playbooks."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
@@ -36,7 +37,7 @@ VERBS = {
 SECTIONS = {
     "Write and check": ("new", "import", "validate", "plan", "capacity", "check", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
-    "Results": ("collect", "report", "compare"),
+    "Results": ("collect", "report", "compare", "frontier"),
     "Nodes": ("provision",),
 }
 

@@ -11,7 +11,7 @@ from recipe_toolkit.errors import RecipeError
 
 
 @click.command("schema")
-@click.argument("name", required=False, type=click.Choice(["recipe", "cluster", "plan", "results"]))
+@click.argument("name", required=False, type=click.Choice(["recipe", "cluster", "plan", "results", "frontier"]))
 @click.option(
     "--install", is_flag=True, help="Write those of recipes and profiles to .recipe/, and say how to use them."
 )
