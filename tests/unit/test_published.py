@@ -54,6 +54,7 @@ ENV_ADDED = {
     "VLLM_HOST_IP": "the address that the nodes know each other by",
     "VLLM_NIXL_SIDE_CHANNEL_HOST": "by default localhost, which no other node reaches",
     "VLLM_NIXL_SIDE_CHANNEL_PORT": "by default 5600, which two instances of a node would share",
+    "UCX_PROTO_INFO": "the transport that UCX chose stands in the log, and so in the results",
 }
 
 

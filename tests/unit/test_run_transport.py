@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,10 @@ from recipe_toolkit.check.catalog import BY_ID
 from recipe_toolkit.plan.expect import Expect
 from recipe_toolkit.plan.model import Process
 from recipe_toolkit.plan.values import Python
-from recipe_toolkit.run.transport import networks
+from recipe_toolkit.run.transport import kv_reads, networks
 from runkit import Run, engine, plan
 
+DATA = Path(__file__).parents[1] / "data"
 SOCKET = "casper:71:90 [0] NCCL INFO NET/Socket : Using [0]enP7s7:10.0.0.3<0>"
 IB = "casper:71:90 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]; OOB enp1s0f1np1:10.91.100.3<0>"
 
@@ -32,6 +34,24 @@ IB = "casper:71:90 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]; OOB e
 def test_what_a_line_says(tmp_path, line, found):
     (tmp_path / "log").write_text(f"loading\n{line}\nready\n")
     assert set(networks(tmp_path / "log")) == found
+
+
+def test_how_ucx_reads(tmp_path):
+    # The UCX in NIXL 1.5.1, between two processes of a host; what it says of itself and of writes is of no interest.
+    log = DATA / "ucx-proto-info.log"
+    assert kv_reads(log) == [
+        "zero-copy over cma/memory into host memory from host",
+        "software emulation over tcp/lo into host memory from host",
+    ]
+    cut = tmp_path / "log"
+    cut.write_text("ready\n" + log.read_text().replace("| 0..inf", "(EngineCore pid=7) INFO\n| 0..inf"))
+    assert kv_reads(cut) == []
+
+
+def test_ucx_is_told_to_say_it_where_kv_moves_by_nixl():
+    assert plan_of("pd-share-node").process("decode-0").env["UCX_PROTO_INFO"] == "y"
+    assert plan_of("pd-share-node", "engine.env.UCX_PROTO_INFO=n").process("decode-0").env["UCX_PROTO_INFO"] == "n"
+    assert "UCX_PROTO_INFO" not in plan_of("tp16-dp2-four-nodes").processes[0].env
 
 
 @pytest.fixture

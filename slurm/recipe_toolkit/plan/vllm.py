@@ -236,6 +236,8 @@ def _env(recipe: Recipe, cluster: Cluster, placed: Placed, rank: int, visible: t
             env.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
     if recipe.kv_transfer is not None and recipe.kv_transfer.connector == "nixl":
         env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = Address(part.node)
+        # A few tables while connections are made, none later: what tells NVLink or RDMA from a silent fall-back.
+        env.setdefault("UCX_PROTO_INFO", "y")
         ranks = dp_ranks(placed, rank)
         if ranks:
             # vLLM adds the global DP rank to it.

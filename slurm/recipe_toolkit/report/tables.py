@@ -206,7 +206,9 @@ def pools_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]])
         (pool.get("kv_transfer") or {}).get("transfers") for point in points for pool in point["pools"].values()
     )
     drafts = any(pool.get("spec_decode") for point in points for pool in point["pools"].values())
-    heads += ["KV pulled", "a request", "pull, ms", "failed", "computed itself"] * moved + ["accepted a draft"] * drafts
+    heads += ["KV pulled", "a request", "pull, ms", "by", "failed", "computed itself"] * moved + [
+        "accepted a draft"
+    ] * drafts
     rows = []
     for point in points:
         for role, pool in point["pools"].items():
@@ -235,6 +237,7 @@ def _pool_cells(role: str, pool: Mapping[str, Any], moved: bool, drafts: bool) -
             text.size(transfer.get("bytes_total")),
             text.size(transfer.get("bytes_mean")),
             text.number(transfer.get("time_mean_ms")),
+            ", ".join(way.partition(" into ")[0] for way in transfer.get("transports", ())) or text.MISSING,
             text.count(transfer.get("failed_transfers")),
             text.percent(sources["local_compute"] / total) if total and "local_compute" in sources else text.MISSING,
         ]

@@ -145,12 +145,16 @@ class _Deltas:
 
 
 def pool_metrics(
-    before: Mapping[str, str], after: Mapping[str, str], gauges: PoolGauges | None = None
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    gauges: PoolGauges | None = None,
+    transports: Mapping[str, list[str]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Role to its metrics between two scrapes (process name to Prometheus text).
 
     Processes that are no engine are ignored; one that is in a single scrape is ``unscraped`` and
-    adds nothing. ``gauges``: scrapes made in between, without which KV usage is None.
+    adds nothing. ``gauges``: scrapes made in between, without which KV usage is None. ``transports``: role to how
+    its engines pulled KV.
     """
     deltas: dict[str, _Deltas] = {}
     for process in dict.fromkeys((*before, *after)):
@@ -158,7 +162,11 @@ def pool_metrics(
         if role is not None:
             deltas.setdefault(role, _Deltas()).add(process, before.get(process), after.get(process))
     gauges = gauges or PoolGauges()
-    return {role: {**_pool(deltas[role]), **gauges.of(role)} for role in ROLES if role in deltas}
+    pools = {role: {**_pool(deltas[role]), **gauges.of(role)} for role in ROLES if role in deltas}
+    for role, ways in (transports or {}).items():
+        if ways and role in pools and pools[role]["kv_transfer"] is not None:
+            pools[role]["kv_transfer"]["transports"] = ways
+    return pools
 
 
 def _pool(deltas: _Deltas) -> dict[str, Any]:

@@ -367,6 +367,10 @@ class Agent:
         path = self._attempt.process_log(self._where.index, name)
         return {"networks": await asyncio.get_running_loop().run_in_executor(None, transport.networks, path)}
 
+    async def _do_kv_reads(self, name: str) -> Message:
+        path = self._attempt.process_log(self._where.index, name)
+        return {"reads": await asyncio.get_running_loop().run_in_executor(None, transport.kv_reads, path)}
+
     async def _do_stop(self, names: list[str] | None, grace: float) -> Message:
         """Stop programs (None: all) and wait until they are gone; what survives is named."""
         chosen = [child for name, child in self._children.items() if names is None or name in names]

@@ -18,6 +18,7 @@ from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.fleet import ProcessView
 from recipe_toolkit.run.metrics import Series, congestion, scrape
 from recipe_toolkit.run.tasks import cancel, race
+from recipe_toolkit.run.transport import kv_transports
 from recipe_toolkit.rundir import read_json, write_json
 
 _POINT = "point.json"
@@ -106,11 +107,12 @@ async def _measure(context: Context, point: Point) -> PointResult:
         await cancel(recorder)
     duration = time.monotonic() - clock
     after = await series.sample()
+    transports = await kv_transports(context)
     code = view.exit_code
     assert code is not None
 
     def judge() -> PointResult:
-        pools = pool_metrics(before, after, series.gauges)
+        pools = pool_metrics(before, after, series.gauges, transports)
         return point_result(context.plan, point, artifacts, code, duration, pools)
 
     # Clients write a record a request, which takes a while to read.
