@@ -47,7 +47,7 @@ def difference(found: Comparison, point: str, metric: str) -> tuple[float | None
     ("metric", "factor", "verdict"),
     [
         ("ttft_ms.mean", 1.1, "worse"),
-        ("ttft_ms.p99", 0.9, "better"),
+        ("ttft_ms.p50", 0.9, "better"),
         ("tpot_ms.mean", 1.1, "worse"),
         ("output_tps_per_user.from_median_tpot", 1.1, "better"),
         ("output_tps", 0.9, "worse"),
@@ -61,6 +61,19 @@ def test_which_way_is_better_is_the_metrics_own(metric, factor, verdict):
     percent, said, why_not = difference(compare([BASE, other]), C1, metric)
     assert percent == pytest.approx((factor - 1) * 100)
     assert (said, why_not) == (verdict, None)
+
+
+def test_a_percentile_of_too_few_requests_is_shown_and_not_judged():
+    other = run()
+    put(other["points"][0], "ttft_ms.p99", 1e6)
+    assert BASE["points"][0]["few_for"] == ["p90", "p99"]
+    assert difference(compare([BASE, other]), C1, "ttft_ms.p99") == (None, None, "p99 of 12 requests, too few for one")
+    assert worse(compare([BASE, other]), 1) == []
+    many = run(), run()
+    for side in many:
+        side["points"][0]["few_for"] = []
+    put(many[1]["points"][0], "ttft_ms.p99", 1e6)
+    assert difference(compare(list(many)), C1, "ttft_ms.p99")[1] == "worse"
 
 
 def test_every_figure_of_the_schema_is_one_or_is_left_out_on_purpose():

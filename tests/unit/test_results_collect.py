@@ -114,16 +114,19 @@ def test_silent_local_prefill_makes_a_recorded_point_invalid() -> None:
     point = make_point()
     pools = pool_metrics(recorded_metrics("after"), recorded_metrics("silent"))
     result = point_result(make_plan(point, pd=True), point, OK, 0, 9.5, pools)
-    assert result.reasons == (
+    (reason,) = result.reasons
+    assert result.rules == ("local-prefill",)
+    assert reason == (
         "the decode pool computed 536 of its 536 prompt tokens itself (100.0%; up to 1 a request is normal): "
-        "KV did not arrive for all requests",
+        "KV did not arrive for all requests; the figures are of another deployment than the recipe's: see the KV "
+        "connector's lines in its logs"
     )
 
 
 def test_an_unknown_client_is_a_reason() -> None:
     point = make_point(client="other")
     result = point_result(make_plan(point), point, OK, 0, 1.0, {})
-    assert "no reader for the client other" in result.reasons
+    assert any(reason.startswith("no reader for the client other; ") for reason in result.reasons)
 
 
 # --- a command -------------------------------------------------------------------------------------------------------
@@ -144,7 +147,8 @@ def test_a_command_without_figures_is_judged_by_its_exit_code(tmp_path: Path) ->
     assert result.valid
     assert result.client_s == 3.0
     assert result.notes == ("the command wrote no result.json, so there are no figures",)
-    assert command(tmp_path, None, 7).reasons == ("the client ended with exit code 7",)
+    failed = command(tmp_path, None, 7)
+    assert failed.reasons == ("the client ended with exit code 7; see its log beside its artifacts",)
 
 
 def test_a_commands_own_figures_are_taken(tmp_path: Path) -> None:
@@ -170,7 +174,9 @@ def test_a_commands_own_figures_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_commands_failed_requests_count(tmp_path: Path) -> None:
-    assert command(tmp_path, '{"requests": {"ok": 9, "failed": 1}}').reasons == ("1 of 10 requests failed",)
+    failed = command(tmp_path, '{"requests": {"ok": 9, "failed": 1}}')
+    assert failed.rules == ("requests-failed",)
+    assert failed.reasons[0].startswith("1 of 10 requests failed; none may fail: ")
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,8 @@ def test_broken_files_are_said(tmp_path: Path, pattern: str, text: str | None, f
 
 def test_requests_that_failed_end_the_client(tmp_path: Path) -> None:
     result = scored(tmp_path, code=1)
-    assert result.reasons == ("the client ended with exit code 1", "the client wrote no lm_eval_*.json")
+    assert result.rules == ("client-failed", "client-files")
+    assert result.reasons[1].startswith("the client wrote no lm_eval_*.json; ")
 
 
 def test_results_with_scores_are_in_the_schema_and_come_back(tmp_path: Path) -> None:

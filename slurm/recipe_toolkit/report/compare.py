@@ -228,6 +228,9 @@ def _why_not(metric: Metric, base: Results, run: Results, first: Point | None, p
         return None
     if isinstance(metric, ScoreMetric):
         return _why_no_scores(metric.score(first), metric.score(point))
+    if metric.percentile in (*first.get("few_for", ()), *point.get("few_for", ())):
+        fewest = min(item["requests"]["ok"] or 0 for item in (first, point))
+        return f"{metric.percentile} of {fewest} requests, too few for one"
     counted = [item["osl"]["counted_by"] for item in (first, point)]
     if metric.tokens and None not in counted and counted[0] != counted[1]:
         return f"tokens are counted by the {counted[0]} and by the {counted[1]}"

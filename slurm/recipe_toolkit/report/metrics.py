@@ -39,6 +39,11 @@ class Metric:
         return 0.0
 
     @property
+    def percentile(self) -> str:
+        """``p99`` of a 99th percentile; another word of other figures."""
+        return self.path.rpartition(".")[2]
+
+    @property
     def better(self) -> str:
         """``lower`` or ``higher``."""
         return "lower" if self.lower else "higher"

@@ -33,7 +33,8 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
     blocks = [_head(results, width)]
     timed = [point for point in points if not text.of_accuracy(point)]
     if timed:
-        blocks.append(aligned(columns(results), timed, width))
+        few = text.few(timed)
+        blocks.append("\n".join([aligned(columns(results), timed, width), *(wrap(few, width) if few else ())]))
     rows = score_rows(points)
     if rows:
         blocks.append(aligned(score_columns(), rows, width))
@@ -75,7 +76,7 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
     denominator = f"/working {unit}" if known["working"] != known["allocated"] else f"per {unit}"
 
     def stat(name: str, key: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda point: text.number((point[name] or {}).get(key))
+        return lambda point: text.statistic(point, name, key)
 
     def rate(name: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda point: text.number(point[name])

@@ -26,6 +26,18 @@ def number(value: object) -> str:
     return f"{value:,.0f}"
 
 
+def statistic(point: Mapping[str, Any], name: str, key: str) -> str:
+    """A figure of a distribution; ``~`` before a percentile that the point's requests are too few for."""
+    value = number((point[name] or {}).get(key))
+    return f"~{value}" if key in point.get("few_for", ()) and value != MISSING else value
+
+
+def few(points: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the ``~`` means, where a point has one."""
+    marked = any(set(point.get("few_for", ())) & set(point.get("ttft_ms") or ()) for point in points)
+    return "~ of too few requests: ten must lie beyond a percentile, p90 needs 100 and p99 1,000" if marked else None
+
+
 def count(value: object) -> str:
     """A whole number with separators, or a dash."""
     return MISSING if isinstance(value, bool) or not isinstance(value, (int, float)) else f"{value:,.0f}"

@@ -58,6 +58,9 @@ def read_aiperf(folder: Path) -> Figures:
         good_request_ratio=_avg(summary, "good_request_fraction"),
         faults=tuple(faults),
         notes=tuple(_notes(summary)),
+        raw=records.raw if records else (),
+        warmup=records.warmup if records else None,
+        began=min((item.sent for item in records.raw), default=None) if records else None,
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipe_toolkit import __version__
 from recipe_toolkit.plan.model import Plan, Point
 from recipe_toolkit.results.aiperf import read_aiperf
+from recipe_toolkit.results.client_load import Sample, client_load
 from recipe_toolkit.results.command import read_command
 from recipe_toolkit.results.figures import Figures
-from recipe_toolkit.results.gate import held, judge, remarks
+from recipe_toolkit.results.gate import few_for, held, judge, remarks
 from recipe_toolkit.results.lm_eval import read_lm_eval
 from recipe_toolkit.results.model import (
     Bound,
@@ -30,7 +31,9 @@ from recipe_toolkit.results.model import (
     scrub,
 )
 from recipe_toolkit.results.repeats import spreads
+from recipe_toolkit.results.rules import Reason
 from recipe_toolkit.results.search.model import SearchResult
+from recipe_toolkit.results.steady import steady
 from recipe_toolkit.results.vllm_bench import read_vllm_bench
 
 _READERS = {
@@ -49,22 +52,52 @@ def point_result(
     exit_code: int,
     duration_s: float,
     pools: Mapping[str, Mapping[str, Any]],
+    samples: Sequence[Sample] = (),
+    ended: float | None = None,
 ) -> PointResult:
     """The result of one point, judged.
 
-    ``artifacts``: the client's folder; ``duration_s``: life of the client's process. Never raises on
-    what the client wrote: the point is invalid and says why.
+    ``artifacts``: the client's folder; ``duration_s``: life of the client's process; ``samples``: of what it took of
+    its node; ``ended``: when it ended, on their clock. Never raises on what the client wrote: the point is invalid and
+    says why.
     """
     reader = _READERS.get(point.client)
     figures = reader(artifacts) if reader else Figures(faults=(f"no reader for the client {point.client}",))
     result = _assemble(plan, point, figures, exit_code, duration_s, scrub(pools))
-    reasons = (*judge(plan, point, result), *figures.faults)
+    result = dataclasses.replace(
+        result,
+        few_for=few_for(figures.requests.ok) if point.isl is not None else (),
+        window=steady(figures.raw, point.concurrency),
+        client_load=client_load(samples, *_span(figures, ended)),
+    )
+    reasons = [*judge(plan, point, result), *_wanted(point, figures), *_faults(figures)]
     return dataclasses.replace(
         result,
         valid=not reasons,
-        reasons=reasons,
+        reasons=tuple(reason.text for reason in reasons),
+        rules=tuple(reason.rule for reason in reasons),
         notes=(*figures.notes, *remarks(plan, point, result)),
     )
+
+
+def _wanted(point: Point, figures: Figures) -> Iterator[Reason]:
+    """Warm-up that was asked for and did not happen, as far as the client records it."""
+    if point.warmup and figures.warmup is not None and figures.warmup < point.warmup:
+        said = f"{point.warmup} warm-up requests were wanted and {figures.warmup} were answered"
+        yield Reason("warmup-missing", said)
+
+
+def _faults(figures: Figures) -> Iterator[Reason]:
+    yield from (Reason("client-files", fault) for fault in figures.faults)
+
+
+def _span(figures: Figures, ended: float | None) -> tuple[float | None, float | None]:
+    """When requests were in flight; of a client that does not say it, the last part of its life."""
+    if figures.duration_s is None:
+        return None, None
+    if figures.began is not None:
+        return figures.began, figures.began + figures.duration_s
+    return None if ended is None else ended - figures.duration_s, ended
 
 
 def build_results(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recipe_toolkit.results.model import Length, Requests, Score, Stat
+from recipe_toolkit.results.records import Request
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class Figures:
 
     ``isl`` and ``osl`` and ``requests`` hold what was seen; the plan adds what was wanted.
     ``faults``: what is wrong with the files or with what they say of the run; ``notes``: what is
-    worth knowing.
+    worth knowing. ``raw``: the requests that were answered, one by one, where the files have them; ``warmup``: how many
+    came before. ``began``: when the first was sent, seconds since 1970, where the files say it.
     """
 
     version: str | None = None
@@ -36,3 +38,6 @@ class Figures:
     accuracy: tuple[Score, ...] = ()
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    raw: tuple[Request, ...] = ()
+    warmup: int | None = None
+    began: float | None = None

@@ -156,7 +156,7 @@ class Window:
 
 @dataclass(frozen=True)
 class ClientLoad:
-    """What the client took of its node while requests were in flight, sampled from /proc.
+    """What the client's processes that send requests took of their node meanwhile, sampled from /proc.
 
     ``busiest_thread_ratio``: mean share of a core of its busiest thread; ``waiting_ratio``: of that thread's time, the
     share in which it could have run and got no core (both make its event loop late). ``cores``: mean of all threads.

@@ -31,6 +31,8 @@ _KV_COUNTERS = {
     "expired_requests": "nixl_num_kv_expired_reqs_total",
     "late_notifications": "nixl_num_notifications_after_expiry_total",
 }
+# vLLM with several API servers says only the second.
+_BORN = ("process_start_time_seconds", f"{PREFIX}prompt_tokens_created")
 _GAUGES = {
     "kv_cache_usage_perc": "kv_usage",
     "num_requests_running": "running",
@@ -97,6 +99,11 @@ class PoolGauges:
         }
 
 
+def _born(text: str) -> list[str]:
+    """What a scrape says of when its process began; it does not change while the process lives."""
+    return sorted(line for line in text.splitlines() if line.startswith(_BORN))
+
+
 class _Deltas:
     """Differences of all series of one role, and what may not be differenced."""
 
@@ -114,7 +121,7 @@ class _Deltas:
             return
         self.scraped.append(process)
         earlier = {sample.series: sample.value for sample in parse(before, PREFIX)}
-        restarted = False
+        restarted = _born(before) != _born(after)
         for sample in parse(after, PREFIX):
             name = sample.name[len(PREFIX) :]
             if name == "cache_config_info":

@@ -19,10 +19,22 @@ _ERRORS_SHOWN = 3
 
 
 @dataclass(frozen=True)
+class Request:
+    """A request that was answered. Times are seconds since any moment; ``isl`` and ``osl`` are tokens."""
+
+    sent: float
+    first: float
+    last: float
+    isl: float
+    osl: float
+
+
+@dataclass(frozen=True)
 class Records:
     """What the records of the measured phase say. ``bad_lines``: lines that are no record.
 
-    Latencies are ms, of requests that were answered; ``tpot_ms`` of answers of two tokens or more.
+    Latencies are ms, of requests that were answered; ``tpot_ms`` of answers of two tokens or more. ``raw``: those
+    requests, where their records say when they were sent. ``warmup``: records of the phase before.
     """
 
     ok: int = 0
@@ -32,6 +44,8 @@ class Records:
     ttft_ms: tuple[float, ...] = ()
     tpot_ms: tuple[float, ...] = ()
     e2e_ms: tuple[float, ...] = ()
+    raw: tuple[Request, ...] = ()
+    warmup: int = 0
 
 
 def error_text(details: Mapping[str, Any]) -> str:
@@ -55,9 +69,10 @@ def read_records(path: Path) -> Records | None:
 
     Read line by line: each holds every chunk's time, so files are large.
     """
-    ok = failed = bad = 0
+    ok = failed = bad = warmup = 0
     errors: Counter[str] = Counter()
     series: dict[str, list[float]] = {"time_to_first_token": [], "inter_token_latency": [], "request_latency": []}
+    raw: list[Request] = []
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -67,6 +82,7 @@ def read_records(path: Path) -> Records | None:
                     continue
                 metadata, metrics, error = record
                 if metadata.get("benchmark_phase", "profiling") != "profiling":
+                    warmup += error is None
                     continue
                 if error is not None:
                     failed += 1
@@ -74,10 +90,10 @@ def read_records(path: Path) -> Records | None:
                     continue
                 ok += 1
                 for name, values in series.items():
-                    metric = metrics.get(name)
-                    value = number(metric.get("value")) if isinstance(metric, dict) else None
+                    value = _value(metrics, name)
                     if value is not None:
                         values.append(value)
+                raw += _request(metadata, metrics)
     except OSError:
         return None
     return Records(
@@ -88,7 +104,28 @@ def read_records(path: Path) -> Records | None:
         ttft_ms=tuple(series["time_to_first_token"]),
         tpot_ms=tuple(series["inter_token_latency"]),
         e2e_ms=tuple(series["request_latency"]),
+        raw=tuple(raw),
+        warmup=warmup,
     )
+
+
+def _value(metrics: Mapping[str, Any], name: str) -> float | None:
+    metric = metrics.get(name)
+    return number(metric.get("value")) if isinstance(metric, dict) else None
+
+
+def _request(metadata: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Request]:
+    sent, ttft, latency, isl, osl = (
+        number(metadata.get("request_start_ns")),
+        _value(metrics, "time_to_first_token"),
+        _value(metrics, "request_latency"),
+        _value(metrics, "usage_prompt_tokens") or _value(metrics, "input_sequence_length"),
+        _value(metrics, "usage_completion_tokens") or _value(metrics, "output_sequence_length"),
+    )
+    if sent is None or ttft is None or latency is None or isl is None or osl is None:
+        return []
+    at = sent / 1e9
+    return [Request(at, at + ttft / 1000, at + latency / 1000, isl, osl)]
 
 
 def _parse(line: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None] | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from recipe_toolkit.results.figures import Figures
 from recipe_toolkit.results.model import Length, Requests, Stat, number
-from recipe_toolkit.results.records import Records, error_text, error_texts, stat
+from recipe_toolkit.results.records import Records, Request, error_text, error_texts, stat
 
 # The name that the plan asks for.
 SUMMARY = "vllm_bench.json"
@@ -65,6 +65,7 @@ def read_vllm_bench(folder: Path) -> Figures:
         goodput_rps=goodput,
         good_request_ratio=_good_ratio(goodput, duration, ok, failed),
         faults=tuple(faults),
+        raw=tuple(_raw(summary)),
     )
 
 
@@ -119,6 +120,19 @@ def _records(summary: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
                 tpots.append((latency - ttft) * 1000 / (length - 1))
     faults = [f"{SUMMARY}: {bad} records are none"] if bad else []
     return Records(ok, failed, bad, errors, tuple(ttfts), tuple(tpots), tuple(latencies)), faults
+
+
+def _raw(summary: Mapping[str, Any]) -> Iterator[Request]:
+    """The requests that were answered, on the client's own clock; none from a file that does not say all of it."""
+    names = ("start_times", "ttfts", "input_lens", "output_lens")
+    columns = [summary.get(names[0]), summary.get(names[1]), _latencies(summary), *map(summary.get, names[2:])]
+    lists = [column for column in columns if isinstance(column, list)]
+    if len(lists) < len(columns) or len({len(column) for column in lists}) != 1:
+        return
+    for row in zip(*lists, strict=True):
+        sent, ttft, latency, isl, osl = map(number, row)
+        if sent is not None and ttft is not None and latency and isl is not None and osl:
+            yield Request(sent, sent + ttft, sent + latency, isl, osl)
 
 
 def _latencies(summary: Mapping[str, Any]) -> object:

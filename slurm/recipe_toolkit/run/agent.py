@@ -16,6 +16,7 @@ from typing import Any
 from recipe_toolkit.errors import ControlError, DeadlineError, RunError
 from recipe_toolkit.plan.model import Plan, plan_from_json
 from recipe_toolkit.run import control, environment, facts, fetch, leftovers, logs, probe, process, procfs, transport
+from recipe_toolkit.run.client_meter import Meter
 from recipe_toolkit.run.control import Link, Message
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
@@ -104,6 +105,7 @@ class Agent:
         self._attempt: AttemptDir = run.attempt(where.attempt)
         self._folder = self._attempt.node(where.index)
         self._children: dict[str, process.Child] = {}
+        self._meters: dict[str, Meter] = {}
         self._ports: PortBook | None = None
         self._facts: dict[str, Any] = {}
         self._link: Link | None = None
@@ -355,6 +357,11 @@ class Agent:
             return {"owned": True}
         pid = procfs.owner(port)
         return {"owned": False, "owner": f"{pid} ({procfs.command(pid)})" if pid else None}
+
+    async def _do_load(self, name: str, only: str) -> Message:
+        """What a program, or those of its processes, has taken of this node since the last time that it was asked."""
+        meter = self._meters.setdefault(name, Meter(only))
+        return await asyncio.get_running_loop().run_in_executor(None, meter.sample, self._children[name].pids)
 
     async def _do_watch(self, on: bool) -> None:
         self._watching = on

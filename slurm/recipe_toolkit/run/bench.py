@@ -14,6 +14,7 @@ from recipe_toolkit.results.collect import build_results, point_result
 from recipe_toolkit.results.model import PointResult, point_from_json
 from recipe_toolkit.results.pools import pool_metrics
 from recipe_toolkit.run import launch
+from recipe_toolkit.run.client_watch import ClientWatch
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.fleet import ProcessView
 from recipe_toolkit.run.metrics import Series, congestion, scrape
@@ -94,18 +95,21 @@ async def _measure(context: Context, point: Point) -> PointResult:
     view = context.view(point.process.name)
     started = time.time()
     clock = time.monotonic()
+    watch = ClientWatch(context.fleet, view, point.client)
+    beside = [recorder]
     try:
         await launch.start(context, point.process, str(artifacts), f"bench: point {point.id}")
         view.settle("running")
         context.publish()
+        beside.append(asyncio.ensure_future(watch.run()))
         await race(view.ended.wait(), _timeout(context, point, view), _stall(context, point, view, series))
     except RunError:
         # Not when the phase is cancelled: then the drain stops all at once.
         await context.fleet.call(view.node, "stop", 60.0, names=[view.name], grace=_STOP_GRACE_S)
         raise
     finally:
-        await cancel(recorder)
-    duration = time.monotonic() - clock
+        await cancel(*beside)
+    duration, ended = time.monotonic() - clock, time.time()
     after = await series.sample()
     transports = await kv_transports(context)
     code = view.exit_code
@@ -113,7 +117,7 @@ async def _measure(context: Context, point: Point) -> PointResult:
 
     def judge() -> PointResult:
         pools = pool_metrics(before, after, series.gauges, transports)
-        return point_result(context.plan, point, artifacts, code, duration, pools)
+        return point_result(context.plan, point, artifacts, code, duration, pools, watch.samples, ended)
 
     # Clients write a record a request, which takes a while to read.
     result = await asyncio.get_running_loop().run_in_executor(None, judge)

@@ -85,6 +85,27 @@ def activity(pids: Iterable[int]) -> Activity:
     return Activity(ticks, moved)
 
 
+def threads(pids: Iterable[int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """For each thread of ``pids``, by process and thread: ns on a core, and ns in which it could run and had none.
+
+    Empty for what has gone, and where the kernel does not count (``CONFIG_SCHED_INFO``).
+    """
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for pid in pids:
+        folder = PROC / str(pid) / "task"
+        try:
+            names = os.listdir(folder)  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            try:
+                ran, waited, _ = (folder / name / "schedstat").read_text(encoding="ascii").split()
+            except (OSError, ValueError):
+                continue
+            found[pid, int(name)] = (int(ran), int(waited))
+    return found
+
+
 def listeners(port: int) -> dict[int, str]:
     """Socket inodes that listen on TCP ``port``, with their local address, of this network namespace."""
     found: dict[int, str] = {}
