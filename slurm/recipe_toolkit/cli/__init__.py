@@ -30,6 +30,7 @@ VERBS = {
     "schema": ("schema", "Print a JSON Schema, for editors."),
     "compare": ("compare", "Put the results of runs side by side."),
     "frontier": ("frontier", "Predict prefill/decode points from runs of each alone."),
+    "export": ("export", "Write results as InferenceX's rows, and read such rows."),
     "provision": ("provision", "Make nodes ready, by the Ansible playbooks."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
@@ -37,7 +38,7 @@ VERBS = {
 SECTIONS = {
     "Write and check": ("new", "import", "validate", "plan", "capacity", "check", "diff", "schema", "completion"),
     "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
-    "Results": ("collect", "report", "compare", "frontier"),
+    "Results": ("collect", "report", "compare", "export", "frontier"),
     "Nodes": ("provision",),
 }
 

@@ -12,6 +12,8 @@ from recipe_toolkit.errors import InputError, RecipeError
 from recipe_toolkit.report import text
 from recipe_toolkit.report.changes import Change, changes
 from recipe_toolkit.report.material import read_results
+from recipe_toolkit.results.inferencex.read import RowError, is_rows, read_rows
+from recipe_toolkit.results.model import Results
 from recipe_toolkit.rundir import RunDir, read_json
 
 # Fields of a recipe that are no condition of a measurement, or that its results and points say already.
@@ -48,8 +50,26 @@ def side_of_run(run: RunDir, results: Mapping[str, Any]) -> Side:
 
 
 def side_of_results(path: Path) -> Side:
-    """A results.json alone. Raises RecipeError."""
-    return Side(read_results(path).to_json())
+    """A results.json alone, or result rows of InferenceX's. Raises RecipeError."""
+    return Side(read_any_results(path).to_json())
+
+
+def read_any_results(path: Path) -> Results:
+    """The results in a results.json, or in a file of InferenceX's rows of one configuration. Raises RecipeError."""
+    try:
+        data = read_json(path)
+    except (OSError, ValueError):
+        return read_results(path)  # which says what is wrong
+    if not is_rows(data):
+        return read_results(path)
+    try:
+        found = read_rows(data, path.name)
+    except RowError as error:
+        raise RecipeError(f"{path}: {error}", hint="see docs/metrics.md: InferenceX's rows") from error
+    if len(found) > 1:
+        names = ", ".join(f"{item.model} on {item.gpus.working} {item.gpus.name}" for item in found)
+        raise RecipeError(f"{path}: rows of {len(found)} configurations: {names}", hint="leave one in a file")
+    return found[0]
 
 
 def _yaml(path: Path) -> dict[str, Any] | None:

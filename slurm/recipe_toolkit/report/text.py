@@ -188,7 +188,7 @@ def engine(results: Mapping[str, Any]) -> str:
         return f"simulated engine in place of vLLM {results['engine_version']}"
     if results["simulated"]:
         return f"simulated engine (flags of vLLM {results['engine_version']})"
-    return f"vLLM {results['engine_version']}"
+    return results["engine_version"] if results["engine"] == "other" else f"vLLM {results['engine_version']}"
 
 
 def setup(results: Mapping[str, Any]) -> str:
