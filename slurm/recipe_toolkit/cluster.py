@@ -89,7 +89,8 @@ class Cluster:
     nodes' interpreter (None: the submitting one) and where it finds this package. ``models``
     and ``data``: alias to path. ``interface``: the network interface whose address the nodes advertise (None: the host
     name's own, else the default route's). ``secrets``: names of variables that processes inherit and nothing
-    ever writes. ``max_nodes``: more are refused. ``lint``: by rule, why it does not hold at this site.
+    ever writes. ``metrics_targets``: folder where runs tell Prometheus of themselves. ``max_nodes``: more are
+    refused. ``lint``: by rule, why it does not hold at this site.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Cluster:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     interface: str | None = None
+    metrics_targets: str | None = None
     max_nodes: int | None = None
     slurm: Slurm = Slurm()
     check: Check = Check()

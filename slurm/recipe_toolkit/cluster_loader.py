@@ -97,6 +97,8 @@ def find_cluster(name_or_path: str | None) -> Path:
 def _expand(data: dict[str, Any], folder: Path) -> Iterator[Fault]:
     """Expand every path of the data in place; a variable that is not set is a fault."""
     places: list[tuple[FieldPath, dict[str, Any] | list[str], str | int, bool]] = [(("runs",), data, "runs", True)]
+    if "metrics_targets" in data:
+        places.append((("metrics_targets",), data, "metrics_targets", True))
     if "python" in data:
         places.append((("python",), data, "python", "/" in data["python"]))
     places += [(("pythonpath", i), data["pythonpath"], i, True) for i in range(len(data.get("pythonpath", ())))]
@@ -177,6 +179,7 @@ def _build(data: dict[str, Any]) -> Cluster:
         env=dict(data.get("env", {})),
         secrets=tuple(data.get("secrets", ())),
         interface=data.get("interface"),
+        metrics_targets=data.get("metrics_targets"),
         max_nodes=data.get("max_nodes"),
         lint=dict(data.get("lint", {})),
         slurm=Slurm(

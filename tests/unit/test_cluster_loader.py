@@ -27,6 +27,7 @@ interface: ib0
 max_nodes: 4
 slurm: {partition: gpu, gpus: gpus-per-node, max_time: 2-00, signal_lead: 90.5, directives: {mem: 0, requeue: true},
         setup: [module load cuda], srun_args: [--mpi=none]}
+metrics_targets: targets
 """
 
 
@@ -74,6 +75,7 @@ def test_a_good_profile(tmp_path: Path) -> None:
         env={"UCX_NET_DEVICES": "mlx5_0:1", "NCCL_SOCKET_IFNAME": "ib0"},
         secrets=("HF_TOKEN",),
         interface="ib0",
+        metrics_targets=f"{tmp_path}/targets",
         max_nodes=4,
         slurm=Slurm(
             partition="gpu",

@@ -137,6 +137,12 @@ def test_interface_of_the_profile_stands():
     assert "GLOO_SOCKET_IFNAME" not in build_plan(recipe(), PLAIN).process("serve-0").env
 
 
+def test_a_folder_of_targets_stands_in_the_plan_where_the_profile_names_one():
+    told = build_plan(recipe(), dataclasses.replace(PLAIN, metrics_targets="/shared/targets"))
+    assert told.to_json()["metrics_targets"] == "/shared/targets"
+    assert "metrics_targets" not in build_plan(recipe(), PLAIN).to_json()
+
+
 def test_device_ids_where_a_version_knows_them_and_peers_are_seen():
     argv = plan_of("pd-share-node").process("decode-0").argv
     assert argv[argv.index("--device-ids") + 1] == "0"

@@ -75,6 +75,35 @@ def test_aggregated(start: Start) -> None:
     assert "vllm:generation_tokens_total" in (run.dir.metrics / "serve-0.jsonl").read_text()
 
 
+SEE_TARGETS = """
+import pathlib, shutil, sys
+[file] = pathlib.Path(FOLDER).iterdir()
+shutil.copy(file, sys.argv[2] + "/targets.json")
+"""
+
+
+def test_prometheus_is_told_of_a_run_while_it_serves_and_no_longer(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "targets"
+    see = SEE_TARGETS.replace("FOLDER", repr(str(folder)))
+    what = plan([engine("serve-0", 0)], [client("c1", "serve-0", 0, see)])
+    run = start(dataclasses.replace(what, metrics_targets=str(folder)))
+    assert run.wait() == {0: 0}
+    [group] = json.loads((run.dir.bench("c1") / "targets.json").read_text())
+    port = json.loads(run.dir.attempt(0).bound.read_text())["processes"]["serve-0"]["ports"]["http"][0]
+    assert group["targets"] == [f"127.0.0.1:{port}"]
+    labels = {"run": run.dir.id, "recipe": "test", "role": "serve", "process": "serve-0", "rank": "0"}
+    assert group["labels"] == labels
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_of_targets_that_cannot_be_written_is_no_reason_to_fail(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    what = plan([engine("serve-0", 0)], [client("c1", "serve-0", 0, ASK)])
+    run = start(dataclasses.replace(what, metrics_targets=str(tmp_path / "file" / "targets")))
+    assert run.wait() == {0: 0}
+    assert [event["error"] for event in run.events("targets_failed")] == ["Not a directory"]
+
+
 def test_prefill_and_decode_over_three_nodes(start: Start) -> None:
     prefills = [engine("prefill-0", 0, dp=2), engine("prefill-1", 1, dp=2)]
     decode = engine("decode-0", 2, dp=2, fault="kv_late")

@@ -69,6 +69,7 @@ def build_plan(recipe: Recipe, cluster: Cluster, *, rehearse: bool = False) -> P
         slo={key: value for key, value in vars(recipe.slo).items() if value is not None},
         published=tuple(_said(item) for item in recipe.published),
         interface=cluster.interface,
+        metrics_targets=cluster.metrics_targets,
         rehearsal=rehearse,
         images=wanted_images,
         setup=setup.steps(recipe),

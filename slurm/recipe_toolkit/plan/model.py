@@ -208,7 +208,7 @@ class Plan:
 
     ``rehearsal``: the engine is the simulated one in place of the recipe's, and no GPU is asked for.
     ``published``: what others have reported, as the recipe says it. ``check``: what must hold on every node
-    (:class:`recipe_toolkit.plan.expect.Expect`).
+    (:class:`recipe_toolkit.plan.expect.Expect`). ``metrics_targets``: folder where Prometheus looks for what to ask.
     """
 
     name: str
@@ -234,6 +234,7 @@ class Plan:
     images: tuple[Image, ...] = ()
     setup: tuple[SetupStep, ...] = ()
     check: Mapping[str, Any] = field(default_factory=dict)
+    metrics_targets: str | None = field(default=None, metadata=_WHERE_SAID)
     schema: int = PLAN_SCHEMA
 
     @property

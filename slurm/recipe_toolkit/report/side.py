@@ -25,6 +25,7 @@ _NO_CONDITION_OF_A_SITE = (
     "name",
     "scheduler",
     "runs",
+    "metrics_targets",
     "python",
     "pythonpath",
     "max_nodes",

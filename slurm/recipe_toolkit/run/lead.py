@@ -13,7 +13,7 @@ from typing import Any
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan
-from recipe_toolkit.run import bench, bind, drain, environment, images, launch, prove, ready
+from recipe_toolkit.run import bench, bind, drain, environment, images, launch, prove, ready, targets
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.control import PROTOCOL
 from recipe_toolkit.run.environment import Place
@@ -183,6 +183,7 @@ class Lead:
             for wave in launch.waves(context):
                 await self._step("launch", launch.launch(context, wave))
                 await self._step("ready", ready.ready(context, wave))
+            targets.publish(context)
             await self._step("prove", prove.prove(context))
             await self._step("bench", bench.bench(context))
         except _Stopped as stopped:
@@ -235,6 +236,7 @@ class Lead:
         # All but "done" is certain before the drain, which the scheduler may cut short.
         early = {} if outcome.state == "done" else {"state": outcome.state}
         self._journal.update(phase="drain", message=outcome.message, **early)
+        targets.withdraw(context)
         await self._write_results(outcome)
         budget = context.plan.deadlines.drain
         if outcome.state == "cancelled":
