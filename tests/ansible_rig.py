@@ -20,8 +20,12 @@ ROOT = Path(__file__).parents[1]
 ANSIBLE = ROOT / "ansible"
 MINI_NODES = ROOT / "scripts" / "mini-nodes"
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
-# What the rig differs in from the shipped inventories.
-HERE = ("-e", '{"preflight_architectures": ["x86_64", "aarch64"], "model_weights_models": []}')
+# What the rig differs in from the shipped inventories. Limits are such as root of a container may set.
+HERE = (
+    "-e",
+    '{"preflight_architectures": ["x86_64", "aarch64"], "model_weights_models": [], "rdma_devices_memlock": "4096",'
+    ' "rdma_devices_nofile": 16000}',
+)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def test_a_role_or_a_folder_that_is_not_there_is_told_before_anything_runs(nodes
     inventory = str(nodes.folder / "inventory.yml")
     code, out, err = provision(nodes, inventory, "--only", "rdma_lane")
     assert (code, out) == (1, "")
-    assert "no playbook rdma_lane\nhint: there are model_weights, preflight, rdma_lanes" in err
+    assert "no playbook rdma_lane\nhint: there are " in err
+    assert "rdma_lanes" in err
     code, out, err = provision(nodes, inventory, "--playbooks", str(tmp_path))
     assert (code, out) == (1, "")
     assert f"no playbooks in {tmp_path}: site.yml is not there" in err
