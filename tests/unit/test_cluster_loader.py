@@ -184,6 +184,12 @@ def test_a_name_that_is_not_found() -> None:
          "variable (letters, digits and '_', no digit first)"),
         ("mem: 0", "time: 10", "site.yaml:14:94: slurm.directives.time: is set by time_limit of the recipe\n"
          "  hint: leave it out here"),
+        ("mem: 0", "export: NONE", "site.yaml:14:102: slurm.directives.export: NONE hands no HF_TOKEN on, and programs "
+         "would not find the secrets\n  hint: leave it out: Slurm's default is ALL"),
+        ("mem: 0", "export: 'HOME, HF_TOKEN'", None),
+        ("mem: 0", "export: 'ALL,X=1'", None),
+        ("--mpi=none", "--export=NIL", "site.yaml:15:48: slurm.srun_args.0: NIL hands no HF_TOKEN on, and programs "
+         "would not find the secrets\n  hint: leave it out: Slurm's default is ALL"),
         ("mem: 0", "partition: x", "site.yaml:14:94: slurm.directives.partition: is set by slurm.partition\n"
          "  hint: leave it out here"),
         ("mem: 0", 'comment: "a\\nb"', "site.yaml:14:103: slurm.directives.comment: 'a\\nb' is not one line of text, "

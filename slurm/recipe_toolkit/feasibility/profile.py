@@ -54,6 +54,7 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
         # Other things than GPUs are asked for by gres too.
         if name in DIRECTIVES and not (name == "gres" and cluster.slurm.gpus != "gres"):
             yield Fault(("slurm", "directives", name), f"is set by {DIRECTIVES[name]}", "leave it out here", key=True)
+    yield from _check_export(cluster)
     for name, network in cluster.check.lanes.items():
         try:
             ipaddress.IPv4Network(network)
@@ -61,6 +62,24 @@ def check_profile(cluster: Cluster) -> Iterator[Fault]:
             yield Fault(("check", "lanes", name), f"is no network: {error}", "as in 10.0.1.0/24")
     yield from containers.check_profile(cluster)
     yield from lint.check_answers(cluster.lint, lint.SITE_RULES)
+
+
+def _check_export(cluster: Cluster) -> Iterator[Fault]:
+    """Secrets come in the environment of who submits, which sbatch and srun hand on unless they are told not to."""
+    said: list[tuple[FieldPath, str]] = []
+    if isinstance(cluster.slurm.directives.get("export"), str):
+        said.append((("slurm", "directives", "export"), str(cluster.slurm.directives["export"])))
+    words = cluster.slurm.srun_args
+    for index, word in enumerate(words):
+        name, joined, value = word.partition("=")
+        if name == "--export":
+            said.append((("slurm", "srun_args", index), value if joined else "".join(words[index + 1 : index + 2])))
+    for at, value in said:
+        names = [item.strip() for item in value.split(",")]
+        lost = [name for name in cluster.secrets if name not in names]
+        if lost and "ALL" not in (name.upper() for name in names):
+            message = f"{value or 'nothing'} hands no {', '.join(lost)} on, and programs would not find the secrets"
+            yield Fault(at, message, "leave it out: Slurm's default is ALL")
 
 
 def _check_models(cluster: Cluster) -> Iterator[Fault]:
