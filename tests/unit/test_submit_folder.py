@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
+from time import gmtime
 
 import pytest
 
@@ -37,6 +39,17 @@ def test_everything_is_there_before_anything_is_submitted(tmp_path):
 def test_two_runs_have_two_tokens(tmp_path):
     one, two = (write(folder.new_run(str(tmp_path), "tiny")) for _ in range(2))
     assert one.token.read_text() != two.token.read_text()
+
+
+def test_a_clock_that_is_set_back_for_the_winter_leaves_runs_in_order(monkeypatch):
+    """2026-10-25 in Berlin: 02:30 summer time, and 02:10 winter time forty minutes later."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    now = calendar.timegm((2026, 10, 25, 0, 30, 0))
+    ids = []
+    for later in (0, 40 * 60):
+        monkeypatch.setattr(folder.time, "gmtime", lambda at=now + later: gmtime(at))
+        ids.append(folder.new_id("tiny"))
+    assert [item[:19] for item in ids] == ["2026-10-25T00-30-00", "2026-10-25T01-10-00"]
 
 
 @pytest.mark.parametrize(

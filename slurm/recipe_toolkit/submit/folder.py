@@ -24,7 +24,7 @@ _RUNNER = Path(__file__).with_name("setup.sh")
 
 
 def new_run(runs: str, name: str) -> RunDir:
-    """A run folder's path that is free: ``RUNS/<local time>-NAME-<4 random hex digits>``; nothing is written."""
+    """A run folder's path that is free: ``RUNS/<UTC>-NAME-<4 random hex digits>``; nothing is written."""
     root = user_path(runs).absolute()
     while True:
         path = root / new_id(name)
@@ -33,9 +33,9 @@ def new_run(runs: str, name: str) -> RunDir:
 
 
 def new_id(name: str) -> str:
-    """``<local time>-NAME-<4 random hex digits>``."""
+    """``<UTC>-NAME-<4 random hex digits>``: a clock that is set back for the winter would put runs out of order."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
-    return f"{time.strftime('%Y-%m-%dT%H-%M-%S')}-{word}-{secrets.token_hex(2)}"
+    return f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-{word}-{secrets.token_hex(2)}"
 
 
 def write_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -87,7 +88,9 @@ def _began(run: RunDir) -> float:
     """When the run was submitted, by its id; of a folder with another name, when that last changed."""
     match = _ID.fullmatch(run.id)
     try:
-        return time.mktime(time.strptime(match[1], "%Y-%m-%dT%H-%M-%S")) if match else run.root.stat().st_mtime
+        return (
+            float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H-%M-%S"))) if match else run.root.stat().st_mtime
+        )
     except (ValueError, OverflowError, OSError):
         return 0.0
 
