@@ -95,6 +95,24 @@ def test_validate_checks_every_variant(site):
     assert site("validate", "s.yaml", *fields, "--json").returncode == 1
 
 
+def test_a_set_that_the_sweep_would_lose_is_refused(site):
+    lost = ("--set", "roles.serve.args.max-num-seqs=48")
+    for words in (("plan", "s.yaml", "--sweep"), ("validate", "s.yaml"), ("submit", "s.yaml", "-c", "./site.yaml")):
+        done = site(*words, *lost)
+        assert done.returncode == 1
+        assert (
+            "--set roles.serve.args.max-num-seqs=48: roles.serve.args.max-num-seqs: the sweep sets this" in done.stderr
+        )
+    assert not folders(site)
+    # Of this one some variants are left, and those without the sweep have all of it.
+    some = site("plan", "s.yaml", "--sweep", "--set", 'benchmarks.0.command=["true"]')
+    assert some.returncode == 0
+    assert "warning: benchmarks.0.command: the sweep sets this field itself, and over it (in" in some.stderr
+    assert site("plan", "s.yaml", *lost, "--set", "sweep=null").returncode == 0
+    below = ("--set", "roles.serve.parallel.dp=2", "--set", "sweep={grid: {roles.serve.parallel: [{tp: 2}, {tp: 4}]}}")
+    assert "roles.serve.parallel.dp: the sweep sets" in site("plan", "s.yaml", "--sweep", *below).stderr
+
+
 # --- submit
 
 

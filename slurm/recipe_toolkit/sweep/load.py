@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from recipe_toolkit.document import Document
-from recipe_toolkit.errors import InputError, Problem
-from recipe_toolkit.faults import FieldPath, did_you_mean
+from recipe_toolkit.document import Document, Place
+from recipe_toolkit.errors import InputError, Problem, Severity
+from recipe_toolkit.faults import FieldPath, did_you_mean, dotted
 from recipe_toolkit.feasibility import check_recipe
 from recipe_toolkit.overrides import Refused, put
 from recipe_toolkit.recipe_data import recipe_data
@@ -87,6 +87,7 @@ def chosen(loaded: LoadedRecipe, only: str | None, left: Collection[str] | None 
 def load_sweep(loaded: LoadedRecipe, meant: Sequence[Variant], findings: Findings) -> list[SweptRun]:
     """The runs of the variants that are right, in their order; what is wrong with the others goes to ``findings``."""
     groups: dict[str, list[tuple[Variant, LoadedRecipe]]] = {}
+    _lost_sets(loaded.document, meant, findings)
     for variant in meant:
         try:
             recipe = load_document(_document(loaded.document, variant))
@@ -98,6 +99,23 @@ def load_sweep(loaded: LoadedRecipe, meant: Sequence[Variant], findings: Finding
         groups.setdefault(_digest(deployed), []).append((variant, recipe))
     ids = _run_ids(list(groups.values()))
     return [_run(name, group, findings) for name, group in zip(ids, groups.values(), strict=True)]
+
+
+def _lost_sets(base: Document, meant: Sequence[Variant], findings: Findings) -> None:
+    """Note each ``--set`` of which nothing is left where the sweep sets the same field: in some variants, or in all."""
+    given = {path: place for path, place in base.values.items() if place.file.startswith("--set ")}
+    lost: dict[tuple[Place, FieldPath], list[str]] = {}
+    for variant in meant if given else ():
+        swept = [setting.path for setting in variant.settings]
+        for path, place in given.items():
+            if any(path[: len(over)] == over for over in swept):
+                lost.setdefault((place, path), []).append(variant.id)
+    for (place, path), of in lost.items():
+        whole = len(of) == len(meant)
+        hint = "--only chooses variants; `--set sweep=null` leaves the sweep out" if whole else None
+        message = "the sweep sets this field itself, and over it"
+        severity: Severity = "error" if whole else "warning"
+        findings.add(of, [Problem(*place, dotted(path), message, hint, severity)])
 
 
 def _document(base: Document, variant: Variant) -> Document:
