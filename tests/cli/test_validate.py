@@ -99,6 +99,28 @@ def test_warnings_refuse_nothing(recipe: Any, files: Any) -> None:
     assert done.returncode == 0
 
 
+def test_what_is_to_be_said_of_a_base_is_said_once(recipe: Any, files: Any) -> None:
+    files(
+        base=changed(("04:00:00", "04:00")),
+        one="extends: base.yaml\nname: one\n",
+        two="extends: base.yaml\nname: two\n",
+    )
+    files_ = ["base.yaml", "one.yaml", "two.yaml"]
+    done = recipe("validate", *files_)
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr.count("base.yaml:19:13: warning: time_limit") == 1
+    # Each refusal says why, and each object of a script's is whole.
+    assert recipe("validate", *files_, "--strict").stderr.count("base.yaml:19:13: warning: time_limit") == 3
+    assert all(json.loads(line)["problems"] for line in recipe("validate", *files_, "--json").stdout.splitlines())
+    assert recipe("plan", "one.yaml").stderr.count("time_limit") == 1
+
+
+def test_what_is_to_be_said_of_the_profile_is_said(recipe: Any, files: Any) -> None:
+    files(r=GOOD, site=PROFILE.rstrip() + "\nslurm: {max_time: '12:00'}\n")
+    said = recipe("validate", "r.yaml", "-c", "./site.yaml").stderr
+    assert "slurm.max_time: 12:00 is 12 minutes" in said
+
+
 def test_a_folder_stands_for_the_recipes_in_it(recipe: Any) -> None:
     root = recipe.folder / "recipes"
     for name, text in {

@@ -107,7 +107,7 @@ def _told(
             told += [problem for problem in error.problems if not problem.refuses]
     if not problems and strict and any(problem.severity == "warning" for problem in told):
         raise InputError(told)
-    for problem in told:
+    for problem in dict.fromkeys(told):  # of a base that several files extend
         click.echo(problem.render(), err=True)
     if problems:
         raise InputError(problems)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from recipe_toolkit.cli import completing
+
+if TYPE_CHECKING:
+    from recipe_toolkit.errors import Problem
 
 
 @click.command("validate")
@@ -41,13 +45,17 @@ def validate_command(
     from recipe_toolkit.cluster_loader import load_cluster
 
     loaded = load_cluster(cluster) if cluster is not None else None
+    for warning in loaded.warnings if loaded is not None else ():
+        click.echo(warning.render(), err=True)
     refused = count = 0
+    told: set[Problem] = set()  # a base's warnings are those of every recipe that extends it
     for file in files:
         for verdict in verdicts(file, loaded, sets):
             said = verdict.strictly() if strict else verdict
             count += 1
             refused += said.facts is None
-            show(said, as_json)
+            show(said, as_json, () if said.facts is None else told)
+            told.update(said.problems)
     if count > 1 and refused and not as_json:
         click.echo(f"{refused} of {count} files refused", err=True)
     return 1 if refused else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,13 +60,14 @@ def _count(number: object, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def show(verdict: Verdict, as_json: bool) -> None:
-    """Print a verdict: a line or an object on stdout, problems on stderr."""
+def show(verdict: Verdict, as_json: bool, told: Container[Problem] = ()) -> None:
+    """Print a verdict: a line or an object on stdout, problems on stderr but those that have been ``told``."""
     if as_json:
         click.echo(verdict.to_json())
         return
     for problem in verdict.problems:
-        click.echo(problem.render(), err=True)
+        if problem not in told:
+            click.echo(problem.render(), err=True)
     if verdict.facts is not None:
         click.echo(verdict.line())
 
