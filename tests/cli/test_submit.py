@@ -123,9 +123,11 @@ def test_a_refusal_keeps_the_folder_and_is_listed_as_failed(site, fake_slurm):
 def test_wait_returns_the_runs_exit_code(site, fake_slurm):
     fake_slurm.says("sbatch", "7\n")
     fake_slurm.holds("7|NODE_FAIL|NodeFail|n1|256|0")
-    done = submit(site, "--wait", "--json")
+    done = submit(site, "--wait", "--json", "--set", 'engine.version="0.99.0"')
     assert done.returncode == 100
-    assert json.loads(done.stdout)["state"] == "failed"
+    state = json.loads(done.stdout)
+    assert state["state"] == "failed"
+    assert [item["field"] for item in state["warnings"]] == ["engine.version"]
     fake_slurm.holds("7|PREEMPTED|None|n1|0|0")
     assert submit(site, "--follow").returncode == 106
 

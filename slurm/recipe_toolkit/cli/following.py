@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 
@@ -17,10 +17,19 @@ from recipe_toolkit.submit.wait import Waiter
 class Follower:
     """Waits for runs and prints their states as they end, and with ``follow`` what happens on the way.
 
-    ``several``: each line says of which run it is.
+    ``several``: each line says of which run it is. ``further``: by folder, more fields of a run's JSON.
     """
 
-    def __init__(self, timeout_s: float | None, *, follow: bool, as_json: bool, several: bool = False) -> None:
+    def __init__(
+        self,
+        timeout_s: float | None,
+        *,
+        follow: bool,
+        as_json: bool,
+        several: bool = False,
+        further: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        self._further = {} if further is None else further
         self._follow = follow
         self._as_json = as_json
         self._several = several
@@ -44,7 +53,7 @@ class Follower:
         state = self._waiter.next_end()
         self._codes[state.folder] = state.exit_code
         if self._as_json:
-            click.echo(json.dumps(state.to_json()))
+            click.echo(json.dumps({**state.to_json(), **self._further.get(state.folder, {})}))
         else:
             click.echo(summary(state), err=not state.final)
 

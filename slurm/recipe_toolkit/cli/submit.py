@@ -235,6 +235,7 @@ class _Batch:
         self._chained = at_once if planned[0].cluster.cluster.scheduler == "slurm" else None
         self._started = None if self._chained else at_once
         self._jobs: list[str] = []
+        self._warnings: dict[str, dict[str, object]] = {}
         self.done: list[RunDir] = []
 
     def run(self, *, waits: bool, follow: bool, as_json: bool) -> int:
@@ -242,7 +243,8 @@ class _Batch:
         from recipe_toolkit.cli.following import Follower
         from recipe_toolkit.cli.interrupts import Presses, detach
 
-        follower = Follower(None, follow=follow, as_json=as_json, several=len(self._planned) > 1)
+        several = len(self._planned) > 1
+        follower = Follower(None, follow=follow, as_json=as_json, several=several, further=self._warnings)
         with Presses() as presses:
             try:
                 runs = self._submissions(presses, told=not as_json, as_json=as_json and not waits)
@@ -271,6 +273,7 @@ class _Batch:
                 raise
             self._jobs.append(submitted.job_id)
             self.done.append(RunDir(submitted.folder))
+            self._warnings[str(self.done[-1].root)] = {"warnings": _told(item)}
             _print_submitted(submitted, _told(item), told=told, as_json=as_json, held=queueing.hold)
             presses.add(submitted.interrupted)
             yield self.done[-1]
