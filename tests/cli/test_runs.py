@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe_toolkit.submit import record
+from recipe_toolkit.submit import record, wait
 from recipe_toolkit.submit.state import run_state
 from submit_support import make_run, wait_until, write_state
 
@@ -116,7 +116,7 @@ def test_list_of_those_that_are_meant(recipe, many, words, days):
 
 def test_list_since_a_span(recipe, runs):
     for hours in (1, 5, 30):
-        at = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(time.time() - hours * 3600))
+        at = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(time.time() - hours * 3600))
         make_run(runs, f"{at}-tiny-ab{hours:02}", state="done")
     for span, count in (("2h", 1), ("1d", 2), ("2d", 3), ("90m", 1), ("30m", 0)):
         assert len(recipe("list", "--json", "--since", span).stdout.splitlines()) == count
@@ -677,6 +677,26 @@ def test_another_users_job_that_slurm_hides_is_not_lost(runs, fake_slurm, monkey
     told = run_state(run)
     assert told.state == state
     assert ("to its owner alone" in told.message) == (state == "running")
+
+
+def test_a_job_that_slurm_hides_may_wait_for_days(runs, fake_slurm, monkeypatch):
+    """And a scheduler that is gone is not waited for, unless the run itself still speaks."""
+    run = make_run(runs, ONE)
+    fake_slurm.forgets()
+    fake_slurm.says("scontrol", "PrivateData             = jobs\n")
+    monkeypatch.setattr(wait, "SILENCE_S", 0.2)
+    monkeypatch.setattr(wait, "_delay", lambda *_: 0.1)
+    monkeypatch.setattr(record.os, "getuid", lambda: run.root.stat().st_uid + 1)
+    waited = wait.Waiter([run], timeout_s=1.0).next_end()
+    assert (waited.state, waited.exit_code) == ("pending", 101)
+    assert "hidden" not in waited.to_json()
+    fake_slurm.says("squeue", err="slurm_load_jobs error: Unable to contact slurm controller\n", code=1)
+    fake_slurm.says("scontrol", err="slurm_load_jobs error: Unable to contact slurm controller\n", code=1)
+    assert wait.Waiter([run], timeout_s=30.0).next_end().state == "lost"
+    ticks = iter(range(10**6))
+    write_state(run, "running", updated=-1.0)
+    speaking = wait.Waiter([run], 1.5, lambda *_: write_state(run, "running", updated=float(next(ticks))))
+    assert speaking.next_end().state == "running"
 
 
 def test_cancel_asks_slurm_and_waits(recipe, runs, fake_slurm):

@@ -46,7 +46,10 @@ _STUCK = {
 
 @dataclass(frozen=True)
 class Word:
-    """What the scheduler says. ``kind``: waiting, active, ended, gone, or silent (it did not answer)."""
+    """What the scheduler says. ``kind``: waiting, active, ended, gone, silent (it did not answer), or hidden.
+
+    A hidden job is another user's on a cluster that shows jobs to their owners alone.
+    """
 
     kind: str
     state: str = ""
@@ -62,6 +65,7 @@ class RunState:
 
     ``stale``: the run ended without a word, so nodes, processes and points are as they were last known.
     ``rehearsal``: the simulated engine stands in for the recipe's.
+    ``hidden``: the scheduler never tells us of this job; the folder alone does.
     ``certain``: False where a state.json that is still on its way could change the state.
     """
 
@@ -84,6 +88,7 @@ class RunState:
     stale: bool = False
     rehearsal: bool = False
     model: str | None = None
+    hidden: bool = field(default=False, compare=False)
     certain: bool = field(default=True, compare=False)
 
     @property
@@ -101,7 +106,7 @@ class RunState:
     def to_json(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         data = asdict(self)
-        del data["certain"]
+        del data["certain"], data["hidden"]
         return data
 
 
@@ -146,7 +151,7 @@ def _slurm_words(records: Sequence[Record]) -> dict[str, Word]:
                 words[record.id] = Word("gone")
         unseen = [record.id for record in jobs.values() if record.foreign and words[record.id].kind == "gone"]
         if unseen and slurm_commands.hides_jobs(cluster):
-            hidden = Word("silent", reason="this cluster shows a job to its owner alone, and the run is another user's")
+            hidden = Word("hidden", reason="this cluster shows a job to its owner alone, and the run is another user's")
             words.update(dict.fromkeys(unseen, hidden))
     return words
 
@@ -197,6 +202,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         stale=state in FINAL and (record.cut or not record.final),
         rehearsal=record.rehearsal,
         model=record.model,
+        hidden=word is not None and word.kind == "hidden",
         certain=record.final or _certain(record, word),
     )
 
@@ -211,7 +217,7 @@ def _certain(record: Record, word: Word | None) -> bool:
 def _judge(record: Record, word: Word | None, now: float) -> tuple[str, str | None]:
     if word is None:
         return _without_job(record, now)
-    if word.kind == "silent":
+    if word.kind in ("silent", "hidden"):
         unsure = None if record.final else f"the scheduler does not say: {word.reason}"
         return record.state or "pending", _both(record.message, unsure)
     if word.kind == "waiting":

@@ -14,7 +14,7 @@ from recipe_toolkit.submit.state import RunState, run_states
 STEP_S = 0.5  # between looks at the run folder
 SLOWEST_S = 15.0  # between calls of squeue
 GRACE_S = 3.0  # for a last state.json to cross a network file system
-SILENCE_S = 600.0  # without an answer of the scheduler
+SILENCE_S = 600.0  # without an answer of the scheduler, or a word of the run itself
 
 Tick = Callable[[RunDir, RunState], None]
 
@@ -25,13 +25,15 @@ class _Watched:
     since: float
     heard: float
     state: RunState | None = None
+    updated: float | None = None
 
 
 class Waiter:
     """Waits for several runs at once, with one call of squeue for all.
 
     ``tick`` is called for each several times a second with the last state known. A scheduler that does not
-    answer for 10 minutes ends the wait for a run as *lost*.
+    answer for 10 minutes, while the run's folder does not change either, ends the wait for a run as *lost*. Not so
+    where the scheduler is there and shows the job to its owner alone: it may wait in the queue for days.
     """
 
     def __init__(self, runs: Iterable[RunDir] = (), timeout_s: float | None = None, tick: Tick | None = None) -> None:
@@ -77,7 +79,9 @@ class Waiter:
             state = item.state
             assert state is not None
             self._tell(item)
-            if state.final or state.job_state is not None or state.scheduler is None:
+            spoken = state.updated is not None and state.updated != item.updated
+            item.updated = state.updated
+            if state.final or state.job_state is not None or state.scheduler is None or state.hidden or spoken:
                 item.heard = now
             elif now - item.heard > SILENCE_S:
                 message = f"waited {SILENCE_S:g} s for the scheduler; {state.message}"
