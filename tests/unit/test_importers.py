@@ -410,3 +410,50 @@ def test_schema_2_takes_the_first_layout_too() -> None:
     one = import_file(Path("srt1-lossless.yaml"), None, parse_yaml(text, "srt1-lossless.yaml"))
     assert one.lossless
     assert one.recipes[0].loaded.data == imported("srt1-lossless").recipes[0].loaded.data
+
+
+def scored(tmp_path: Path, text: str) -> tuple[dict[str, Any], list[str]]:
+    """The benchmark of an import, and what is said of it."""
+    path = tmp_path / "scored.yaml"
+    head, _, _ = FILES["srt1-lossless"].read_text(encoding="utf-8").partition("benchmark:")
+    path.write_text(f"{head}benchmark: {text}\n", encoding="utf-8")
+    one = import_file(path)
+    return one.recipes[0].loaded.data["benchmarks"][0], lines(one.notes)
+
+
+def test_accuracy_is_scored_by_lm_eval(tmp_path: Path) -> None:
+    found, said = scored(tmp_path, "{type: gsm8k, num_examples: 200, num_threads: 64, num_shots: 8, top_k: 20}")
+    assert (found["client"], found["name"], found["endpoint"], found["tasks"]) == (
+        "lm-eval",
+        "gsm8k",
+        "chat",
+        ["gsm8k"],
+    )
+    assert (found["limit"], found["concurrency"], found["num_fewshot"]) == (200, 64, 8)
+    assert found["args"] == {"gen_kwargs": {"max_gen_toks": 16384, "until": [], "top_k": 20}}
+    assert any("sglang's run_eval: near it, and not the same" in line for line in said)
+    found, _ = scored(tmp_path, "{type: gsm8k}")
+    assert (found["concurrency"], found["num_fewshot"]) == (512, 5)
+    assert "limit" not in found
+
+
+def test_a_score_of_repeats_is_one_of_single_answers(tmp_path: Path) -> None:
+    found, said = scored(tmp_path, "{type: gpqa, max_tokens: 65536}")
+    assert found["tasks"] == ["gpqa_diamond_cot_zeroshot"]
+    assert found["args"]["gen_kwargs"]["max_gen_toks"] == 65536
+    assert "num_fewshot" not in found
+    assert any("8 by default" in line and "asked once" in line for line in said)
+    found, said = scored(tmp_path, "{type: aime, aime_dataset: aime26, repeat: 4}")
+    assert found["tasks"] == ["aime25"]
+    assert any("lm-eval has aime24 and aime25" in line for line in said)
+
+
+def test_their_lm_eval_is_told_in_variables(tmp_path: Path) -> None:
+    env = "EVAL_CONC: '32', EVAL_LIMIT: '50', EVAL_TASKS_DIR: utils/evals/gpqa_diamond.yaml, FRAMEWORK: dynamo-vllm"
+    found, said = scored(tmp_path, f"{{type: lm-eval, env: {{{env}, EVAL_PYTHON: python3.12}}}}")
+    assert (found["tasks"], found["concurrency"], found["limit"]) == (["gpqa_diamond_cot_zeroshot"], 32, 50)
+    assert found["args"]["gen_kwargs"] == {"max_gen_toks": 16384, "until": [], "temperature": 0.0, "top_p": 1.0}
+    assert not any("lost" in line.lower() for line in said), said
+    _, said = scored(tmp_path, "{type: lm-eval, env: {EVAL_TASKS_DIR: mine.yaml, VALIDATE_EVAL_SCORES: 'true'}}")
+    assert any("`data` names a folder of your own" in line for line in said)
+    assert any("`min`" in line for line in said)

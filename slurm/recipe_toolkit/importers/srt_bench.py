@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from recipe_toolkit.faults import shown
+from recipe_toolkit.importers import srt_accuracy
 from recipe_toolkit.importers.draft import Draft
 from recipe_toolkit.importers.notes import CHANGED, LOST, PROFILE, SET, UNNEEDED
 from recipe_toolkit.importers.reader import Cursor
@@ -238,4 +239,5 @@ _KINDS: dict[str, Callable[[Cursor, Draft], Any]] = {
     "aiperf": _aiperf,
     "custom": _custom,
     "manual": _manual,
+    **srt_accuracy.READERS,
 }
