@@ -117,6 +117,7 @@ def test_collect_makes_one_archive_that_says_the_same_as_the_run(recipe, run, tm
     verified = recipe("collect", "--verify", elsewhere)
     assert (verified.returncode, verified.stdout) == (0, "")
     assert f"run {run.id}, " in verified.stderr
+    assert verified.stderr.endswith("results.json is as its schema says\n")
     of_the_run = recipe("report", "last").stdout
     assert recipe("report", elsewhere).stdout == of_the_run
     assert recipe("report", elsewhere, "-o", "page.html").stderr == "page: page.html\n"
@@ -143,6 +144,11 @@ def test_verify_says_what_is_wrong(recipe, run, tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("changed: plan.json\n")
     assert "1 is not as its manifest says" in done.stderr
+    results = recipe.folder / "copy" / "results.json"
+    results.write_text(results.read_text().replace('"working": 4', '"working": "four"', 1))
+    done = recipe("collect", "--verify", "copy")
+    assert done.returncode == 1
+    assert "results.json: cannot be read:\n  gpus.working: " in done.stderr
     (recipe.folder / "cut.tar.gz").write_bytes(b"\x1f\x8b")
     for words in (["collect", "--verify"], ["report"]):
         cut = recipe(*words, "cut.tar.gz")

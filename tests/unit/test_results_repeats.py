@@ -7,8 +7,10 @@ import math
 
 from plankit import plan_of
 from recipe_toolkit.plan.model import plan_from_json
+from recipe_toolkit.report.compare import compare
+from recipe_toolkit.report.table import render_table
 from recipe_toolkit.results.collect import build_results, point_result
-from recipe_toolkit.results.repeats import PATHS, at, spreads
+from recipe_toolkit.results.repeats import PATHS, at, joined, spreads
 from results_support import DATA, check_schema, make_plan, make_point
 
 
@@ -73,3 +75,43 @@ def test_every_path_leads_to_a_figure() -> None:
     _, (result,) = repeats(1.0)
     measured = dataclasses.asdict(dataclasses.replace(result, goodput_rps=1.0, good_request_ratio=1.0))
     assert [path for path in PATHS if at(measured, path) is None] == []
+
+
+def run_of(*factors: float):
+    plan, found = repeats(*factors)
+    return build_results(plan, "run-1", "done", found).to_json()
+
+
+def test_repeats_are_one_point_beside_another_run() -> None:
+    base, other = run_of(1.0, 1.02, 0.98), run_of(1.01, 1.03, 0.99)
+    (match,) = compare([base, other]).matches
+    (row,) = [row for row in match.rows if row.metric.path == "output_tps"]
+    assert match.point["id"] == "c2"
+    # One percent more, where each run's own repeats lie two percent apart.
+    assert row.differences[1] is not None
+    assert (round(row.differences[1].percent or 0, 3), row.differences[1].verdict) == (1.0, "same")
+    (match,) = compare([base, run_of(1.1, 1.12, 1.08)]).matches
+    (row,) = [row for row in match.rows if row.metric.path == "output_tps"]
+    assert row.differences[1] is not None
+    assert row.differences[1].verdict == "better"
+    assert "mean of 3 of 3 repeats" in match.point["notes"]
+
+
+def test_invalid_repeats_are_left_out_of_the_mean() -> None:
+    document = run_of(1.0, 3.0)
+    document["points"][1].update(valid=False, reasons=["it is bad"], rules=["client-files"])
+    (one,) = joined(document["points"])
+    assert one["output_tps"] == document["points"][0]["output_tps"]
+    assert one["valid"]
+    document["points"][0].update(valid=False, reasons=["it is bad"], rules=["client-files"])
+    (none,) = joined(document["points"])
+    assert (none["valid"], none["reasons"]) == (False, ["it is bad"])
+
+
+def test_the_table_has_the_spread_with_the_wait_beside_the_speed() -> None:
+    text = render_table(run_of(1.0, 1.1, 1.2))
+    block = text.split("repeats: mean ± standard deviation\n")[1].splitlines()
+    assert block[0].split()[:2] == ["TTFT", "ms"]
+    assert block[2].split()[:2] == ["c2", "3/3"]
+    assert " ± " in block[2]
+    assert "± standard" not in render_table(run_of(1.0))

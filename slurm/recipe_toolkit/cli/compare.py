@@ -129,14 +129,17 @@ def _published(side: Side, as_json: bool, limit: float | None) -> int:
 
 def _metrics(wanted: Sequence[str]) -> list[Metric]:
     from recipe_toolkit.faults import did_you_mean
-    from recipe_toolkit.report.metrics import BY_NAME
+    from recipe_toolkit.report.metrics import BY_NAME, PER_USER, WAIT
 
     known = (*BY_NAME, _SCORES)
     for name in wanted:
         if name not in known:
             hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
             raise click.BadParameter(f"no metric {name!r}: {hint}", param_hint="--metric")
-    return [BY_NAME[name] for name in dict.fromkeys(wanted) if name != _SCORES]
+    chosen = [name for name in dict.fromkeys(wanted) if name != _SCORES]
+    if any(name.startswith(PER_USER) for name in chosen) and not any(name.startswith("ttft_ms.") for name in chosen):
+        chosen.insert(0, WAIT)
+    return [BY_NAME[name] for name in chosen]
 
 
 def _side(name: str, folders: Sequence[Path]) -> Side:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--verify",
     metavar="ARCHIVE|DIR",
     type=click.Path(),
-    help="Check an earlier copy instead, here or on another machine.",
+    help="Check an earlier copy instead, here or on another machine; its results.json against the schema too.",
 )
 def collect_command(
     run: str | None, runs: str | None, cluster: str | None, output: str | None, verify: str | None
@@ -89,7 +89,26 @@ def _verify(path: Path) -> int:
 
     verified = verify_copy(path)
     said = f"{path}: run {verified.run}, {verified.files} files, {size(verified.bytes)}"
-    return _differing(verified.differences, said, "its manifest")
+    code = _differing(verified.differences, said, "its manifest")
+    try:
+        checked = _check_results(path)
+    except RecipeError as error:
+        click.echo(error.render(), err=True)
+        return 1
+    if checked:
+        click.echo("results.json is as its schema says", err=True)
+    return code
+
+
+def _check_results(path: Path) -> bool:
+    """Hold a copy's results.json against its schema; False where there is none. Raises RecipeError."""
+    from recipe_toolkit.report.material import read_results
+
+    run = open_run(str(path), ()).run if path.is_file() else RunDir(path)
+    if not run.results.exists():
+        return False
+    read_results(run.results)
+    return True
 
 
 def _differing(differences: Sequence[Difference], said: str, manifest: str) -> int:

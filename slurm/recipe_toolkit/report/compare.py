@@ -10,6 +10,7 @@ from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report import text
 from recipe_toolkit.report.changes import Change
 from recipe_toolkit.report.metrics import METRICS, Metric, ScoreMetric, score_metrics
+from recipe_toolkit.results.repeats import joined
 
 # Rounded to a tenth of a percent, nothing is left of it.
 _SAME_PERCENT = 0.05
@@ -100,6 +101,7 @@ def compare(
     if measurements would be held against figures of the simulated engine.
     """
     labels = tuple(chr(ord("A") + index) for index in range(len(runs)))
+    runs = [{**run, "points": joined(run["points"])} for run in runs]
     _refuse_mixed(runs, labels)
     if scores:
         metrics = [*metrics, *score_metrics(point for run in runs for point in run["points"])]

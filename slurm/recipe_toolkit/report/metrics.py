@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from recipe_toolkit.results.repeats import noise
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -35,8 +37,11 @@ class Metric:
         return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
     def noise(self, *points: Mapping[str, Any]) -> float:
-        """By how much the figure of two points may differ and still be the same, in its unit."""
-        return 0.0
+        """By how much the figure of two points may differ and still be the same, in its unit.
+
+        Of points that were repeated it is twice the standard error of the difference of their means.
+        """
+        return 2 * math.hypot(*(noise(point, self.path) for point in points))
 
     @property
     def percentile(self) -> str:
@@ -115,7 +120,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("total_tps_per_gpu.working", "total per working GPU", "tok/s", per_gpu=True, tokens=True),
     Metric("output_tps_per_gpu.allocated", "output per allocated GPU", "tok/s", False, False, False, True, True),
     Metric("total_tps_per_gpu.allocated", "total per allocated GPU", "tok/s", False, False, False, True, True),
+    Metric("input_tps_per_gpu.by_role.prefill", "input per prefill GPU", "tok/s", False, False, False, True, True),
+    Metric("output_tps_per_gpu.by_role.decode", "output per decode GPU", "tok/s", False, False, False, True, True),
     Metric("goodput_rps", "goodput", "req/s", whole=True),
     Metric("good_request_ratio", "good requests", "share", shown=False),
 )
+# A user's speed says nothing of the wait: it is never shown without this.
+WAIT = "ttft_ms.mean"
+PER_USER = "output_tps_per_user."
 BY_NAME = {metric.path: metric for metric in METRICS}

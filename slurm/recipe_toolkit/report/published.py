@@ -8,7 +8,7 @@ from typing import Any
 
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.report import text
-from recipe_toolkit.report.metrics import BY_NAME, Metric
+from recipe_toolkit.report.metrics import BY_NAME, WAIT, Metric
 
 # sa-bench is made from vLLM's benchmark_serving.py, and measures as it does.
 _SAME_CLIENT = {"sa-bench": "vllm-bench"}
@@ -31,14 +31,14 @@ Item = Mapping[str, Any]
 class Verdict:
     """One published figure beside one point of the run.
 
-    ``verdict``: ``reproduced``, ``better``, ``worse`` or ``not comparable``; ``why``: why not, or what to
-    bear in mind. ``percent``: by how much the run's is more (less: negative). ``point``: None where no point
-    of the run is under its conditions.
+    ``verdict``: ``reproduced``, ``better``, ``worse``, ``not comparable``, or ``not published`` of a figure that only
+    stands beside; ``why``: why not, or what to bear in mind. ``percent``: by how much the run's is more (less:
+    negative). ``point``: None where no point of the run is under its conditions.
     """
 
     item: int
     metric: Metric
-    published: float
+    published: float | None
     tolerance: float
     verdict: str
     why: str | None = None
@@ -89,8 +89,21 @@ def _item(index: int, item: Item, results: Results) -> Iterator[Verdict]:
             yield Verdict(index, metric, published, tolerance, "not comparable", why)
         for point in candidates:
             yield _held(Verdict(index, metric, published, tolerance, "", point=point["id"]), item, point)
+    if any(name in _PER_USER for name in item.get("metrics", {})):
+        yield from _waits(index, item, candidates)
     for task, score in item.get("accuracy", {}).items():
         yield from _scored(index, task, score, results)
+
+
+def _waits(index: int, item: Item, candidates: Sequence[Point]) -> Iterator[Verdict]:
+    """The run's TTFT, where a user's speed was published without one."""
+    if any(name.startswith("ttft_") for name in item["metrics"]):
+        return
+    why = "a user's speed says nothing of the wait for the first token"
+    for point in candidates:
+        if point["valid"]:
+            metric = BY_NAME[WAIT]
+            yield Verdict(index, metric, None, 0.0, "not published", why, point["id"], metric.of(point))
 
 
 def _scored(index: int, task: str, published: float, results: Results) -> Iterator[Verdict]:
@@ -140,6 +153,7 @@ def _held(verdict: Verdict, item: Item, point: Point) -> Verdict:
     why = _why_not(item, point, seen)
     if why is not None or seen is None:
         return Verdict(**{**vars(verdict), "verdict": "not comparable", "why": why})
+    assert verdict.published is not None
     share = (seen - verdict.published) / verdict.published
     word = "reproduced"
     if abs(share) > verdict.tolerance:

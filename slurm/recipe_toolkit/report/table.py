@@ -35,6 +35,10 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
     if timed:
         few = text.few(timed)
         blocks.append("\n".join([aligned(columns(results), timed, width), *(wrap(few, width) if few else ())]))
+    if results.get("spread"):
+        blocks.append(
+            "\n".join(["repeats: mean ± standard deviation", aligned(_spreads(results), _repeated(results), width)])
+        )
     rows = score_rows(points)
     if rows:
         blocks.append(aligned(score_columns(), rows, width))
@@ -103,6 +107,29 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
         Column(("total tok/s", denominator), lambda point: text.number(point["total_tps_per_gpu"]["working"])),
         Column(("goodput", "req/s"), rate("goodput_rps"), give_up=7),
         Column(("", "SLO"), text.slo),
+    ]
+
+
+def _repeated(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**spread, "valid": spread["valid"] > 0, "counted": spread["valid"]} for spread in results["spread"]]
+
+
+def _spreads(results: Mapping[str, Any]) -> list[Column]:
+    """The columns of the points that were repeated."""
+
+    def cell(path: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda spread: text.plus_minus(spread["metrics"].get(path))
+
+    per_gpu = next(item.head for item in columns(results) if item.head[0] == "total tok/s")
+    return [
+        Column(("", "point"), lambda spread: _short(spread["repeat_of"]), left=True),
+        Column(("", "counted"), lambda spread: f"{spread['counted']}/{len(spread['points'])}"),
+        Column(("TTFT ms", "mean"), cell("ttft_ms.mean")),
+        Column(("tok/s", "per user"), cell("output_tps_per_user.from_median_tpot")),
+        Column(("TPOT ms", "mean"), cell("tpot_ms.mean")),
+        Column(("E2E ms", "mean"), cell("e2e_ms.mean"), give_up=3),
+        Column(("output", "tok/s"), cell("output_tps"), give_up=2),
+        Column(per_gpu, cell("total_tps_per_gpu.working"), give_up=1),
     ]
 
 

@@ -32,6 +32,11 @@ def statistic(point: Mapping[str, Any], name: str, key: str) -> str:
     return f"~{value}" if key in point.get("few_for", ()) and value != MISSING else value
 
 
+def plus_minus(made: Mapping[str, Any] | None) -> str:
+    """``86.0 ± 6.7``: the mean and the standard deviation of repeats; a dash for fewer than two."""
+    return MISSING if made is None else f"{number(made['mean'])} ± {number(made['stdev'])}"
+
+
 def few(points: Sequence[Mapping[str, Any]]) -> str | None:
     """What the ``~`` means, where a point has one."""
     marked = any(set(point.get("few_for", ())) & set(point.get("ttft_ms") or ()) for point in points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -36,6 +37,41 @@ def spreads(points: Sequence[PointResult]) -> tuple[Spread, ...]:
         metrics = {path: one for path in PATHS if (one := summary(at(point, path) for point in good)) is not None}
         found.append(Spread(name, tuple(point.id for point in members), len(good), metrics))
     return tuple(found)
+
+
+def joined(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Points as plain data, with those that are repeats of one made into one, where the first of them stood.
+
+    Its figures are the means over its valid repeats, percentiles too; ``spread`` holds what they are means of. Where
+    none is valid it is invalid, with the reasons of the first.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for point in points:
+        groups.setdefault(_name(point), []).append(point)
+    return [members[0] if len(members) < 2 else _joined(members) for members in groups.values()]
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    shared = point.get("repeat_of")
+    return f"repeats of {shared}" if shared is not None else f"point {point['id']}"
+
+
+def _joined(members: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    good = [point for point in members if point["valid"]]
+    one: dict[str, Any] = {**(good or members)[0], "id": members[0]["repeat_of"], "repeat": None}
+    metrics = {path: made for path in PATHS if (made := summary(at(point, path) for point in good)) is not None}
+    for path, made in metrics.items():
+        first, _, last = path.partition(".")
+        one[first] = {**one[first], last: made["mean"]} if last else made["mean"]
+    said = f"mean of {len(good)} of {len(members)} repeats"
+    return {**one, "spread": {"n": len(good), "metrics": metrics}, "notes": [*one["notes"], said]}
+
+
+def noise(point: Mapping[str, Any], path: str) -> float:
+    """Standard error of the mean over repeats of a figure of a joined point; 0 where there is none."""
+    spread = point.get("spread") or {}
+    made = spread.get("metrics", {}).get(path)
+    return made["stdev"] / math.sqrt(spread["n"]) if made else 0.0
 
 
 def at(point: Mapping[str, Any], path: str) -> float | None:

@@ -1,0 +1,65 @@
+"""A user's speed is shown nowhere without the wait for the first token, and per-GPU rates name their GPUs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from recipe_toolkit.cli.compare import _metrics
+from recipe_toolkit.report import compare_text, published
+from recipe_toolkit.report.compare import compare, to_json
+from recipe_toolkit.report.metrics import BY_NAME
+from recipe_toolkit.report.page import render_page
+from recipe_toolkit.report.table import WIDTH, render_table
+from results_support import make_run
+
+RESULTS = make_run()[1].to_json()
+SPEEDS = ("output_tps_per_user.from_median_tpot", "output_tps_per_user.mean_of_inverse_tpot")
+
+
+@pytest.mark.parametrize("width", [60, 80, WIDTH])
+def test_the_table_however_narrow(width: int) -> None:
+    text = render_table(RESULTS, width)
+    assert "per user" in text
+    assert "TTFT ms" in text
+
+
+def test_the_page() -> None:
+    page = render_page(RESULTS)
+    assert page.count("1000 / median TPOT") >= 1
+    assert "mean of 1 / TPOT" in page
+    for found in re.finditer("per user", page):
+        assert "TTFT" in page[max(0, found.start() - 1500) : found.end() + 1500]
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_compare_adds_the_wait(speed: str) -> None:
+    metrics = _metrics([speed])
+    assert [metric.path for metric in metrics] == ["ttft_ms.mean", speed]
+    text = compare_text.render(compare([RESULTS, RESULTS], metrics=metrics))
+    assert text.index("TTFT mean") < text.index("output per user")
+    assert [metric.path for metric in _metrics([speed, "ttft_ms.p90"])] == [speed, "ttft_ms.p90"]
+
+
+def test_published_speeds_have_the_runs_wait_beside_them() -> None:
+    point = RESULTS["points"][0]
+    item = {"isl": 64, "osl": 16, "concurrency": 1, "metrics": {"tps_per_user": 300.0}}
+    results = {**RESULTS, "published": [item]}
+    speed, wait = published.against(results)
+    assert speed.metric.path == SPEEDS[0]
+    assert (wait.verdict, wait.published, wait.seen) == ("not published", None, point["ttft_ms"]["mean"])
+    assert "TTFT mean ms" in published.render(results, [speed, wait])
+    assert published.to_json(results, [speed, wait])["published"][1]["metric"] == "ttft_ms.mean"
+    item["metrics"]["ttft_mean_ms"] = 44.0
+    assert {found.verdict for found in published.against(results)} <= {"reproduced", "better", "worse"}
+
+
+def test_all_denominators_are_in_the_json_of_compare() -> None:
+    metrics = to_json(compare([RESULTS, RESULTS]))["points"][0]["metrics"]
+    of_gpus = [name for name in metrics if "_per_gpu." in name]
+    assert {name.split(".", 1)[1] for name in of_gpus} == {"working", "allocated", "by_role.prefill", "by_role.decode"}
+    assert all(re.search("GPU", BY_NAME[name].title) for name in of_gpus)
+    first = RESULTS["points"][0]
+    assert metrics["output_tps_per_gpu.by_role.decode"]["values"][0] == first["output_tps_per_gpu"]["by_role"]["decode"]
+    assert "/working GPU" in render_table(RESULTS)
