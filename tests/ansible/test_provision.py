@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -40,7 +41,19 @@ def test_what_changed_and_what_was_refused_is_printed_with_ansibles_words_handed
     assert code == 1
     assert "preflight : Refuse what cannot work:" in out
     assert "architecture x86_64; wanted riscv64" in out
-    assert "Error: ansible-playbook: exit code 2" in err
+    assert "Error: ansible-playbook: failed: casper" in err
+
+
+@pytest.mark.ansible
+def test_a_node_that_does_not_answer_is_named_and_the_others_are_gone_on_with(nodes, tmp_path):
+    ghost = tmp_path / "ghost.yml"
+    ghost.write_text("nodes: {hosts: {ghost: {ansible_host: 10.91.0.99}}}\n")
+    mine = [str(ANSIBLE / "inventory" / "spark4.example.yml"), "--only", "preflight", "--limit", "casper,ghost", "--"]
+    code, out, err = provision(nodes, *mine, "-i", str(nodes.folder / "inventory.yml"), "-i", str(ghost), *HERE)
+    assert code == 1
+    assert re.search(r"ghost +: ok=0 .*unreachable=1", out)
+    assert re.search(r"casper +: ok=[1-9].*unreachable=0 +failed=0", out)
+    assert "Error: ansible-playbook: not reached: ghost\n" in err
 
 
 @pytest.mark.ansible
@@ -48,8 +61,14 @@ def test_a_role_or_a_folder_that_is_not_there_is_told_before_anything_runs(nodes
     inventory = str(nodes.folder / "inventory.yml")
     code, out, err = provision(nodes, inventory, "--only", "rdma_lane")
     assert (code, out) == (1, "")
-    assert "no playbook rdma_lane\nhint: there are " in err
-    assert "rdma_lanes" in err
+    playbooks = sorted(path.stem for path in (ANSIBLE / "playbooks").iterdir())
+    assert f"no playbook rdma_lane\nhint: there are {', '.join(playbooks)}" in err
+    code, out, err = provision(nodes)
+    assert (code, out) == (2, "")
+    assert "no inventory: --example NAME > mine.yml makes one" in err
+    code, out, err = provision(nodes, "--example", "spark")
+    assert (code, out) == (1, "")
+    assert "no example spark\nhint: there are b300x3, gb300-nvl72, spark4" in err
     code, out, err = provision(nodes, inventory, "--playbooks", str(tmp_path))
     assert (code, out) == (1, "")
     assert f"no playbooks in {tmp_path}: site.yml is not there" in err

@@ -32,7 +32,7 @@ def test_every_default_is_an_option_that_the_role_documents_and_the_other_way_ro
 @pytest.mark.parametrize("role", sorted({*ROLES} - {*HELPERS}))
 def test_a_role_has_a_playbook_of_its_own_that_site_imports(role):
     plays = load(ANSIBLE / "playbooks" / f"{role}.yml")
-    assert [play["roles"] for play in plays] == [[{"role": role}]]
+    assert [[each["role"] for each in play["roles"]] for play in plays] == [[role]]
     imported = [play["ansible.builtin.import_playbook"] for play in load(ANSIBLE / "site.yml")]
     assert f"playbooks/{role}.yml" in imported
     assert imported[0] == "playbooks/preflight.yml"
