@@ -31,13 +31,14 @@ VERBS = {
     "compare": ("compare", "Put the results of runs side by side."),
     "frontier": ("frontier", "Predict prefill/decode points from runs of each alone."),
     "export": ("export", "Write results as InferenceX's rows, and read such rows."),
+    "tune": ("tune", "Find the best prefill/decode split, by short runs of each alone."),
     "provision": ("provision", "Make nodes ready, by the Ansible playbooks."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 # How `recipe --help` lists them; a verb that stands nowhere here comes last, under "Other".
 SECTIONS = {
     "Write and check": ("new", "import", "validate", "plan", "capacity", "check", "diff", "schema", "completion"),
-    "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun"),
+    "Run": ("submit", "list", "status", "logs", "watch", "wait", "cancel", "rerun", "tune"),
     "Results": ("collect", "report", "compare", "export", "frontier"),
     "Nodes": ("provision",),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +87,13 @@ def plan_all(
         return [_planned(file, recipe, site, rehearse)]
 
     return _told(files, site, strict, planned)
+
+
+def plan_sweeps(recipes: Mapping[Path, LoadedRecipe], cluster: str | None) -> list[Planned]:
+    """:func:`plan_all` for recipes with sweeps that are loaded already, each under the name of a file."""
+    site = load_cluster(cluster)
+    files = list(recipes)
+    return _told(files, site, False, lambda file: _plan_sweep(file, recipes[file], site, False, None, None))
 
 
 def _told(

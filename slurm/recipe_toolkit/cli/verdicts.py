@@ -16,6 +16,7 @@ from recipe_toolkit.cluster_loader import LoadedCluster, load_profile
 from recipe_toolkit.document import parse_yaml
 from recipe_toolkit.errors import InputError, Problem, printable
 from recipe_toolkit.plan.model import Plan
+from recipe_toolkit.recipe_loader import LoadedRecipe
 from recipe_toolkit.text_file import read_text
 
 _SUFFIXES = (".yaml", ".yml")
@@ -126,9 +127,20 @@ def _verdict(path: Path, kind: str, cluster: LoadedCluster | None, sets: Sequenc
             runs, further = plan_runs(recipe, cluster)
             facts.update(variants=sum(len(run.variants) for run, _, _ in runs), runs=len(runs))
             found = sorted({*found, *further})
+        if "tune" in recipe.document.data:
+            _check_tune(recipe, cluster)
         return Verdict(str(path), kind, facts, found)
     except InputError as error:
         return Verdict(str(path), kind, None, error.problems)
+
+
+def _check_tune(recipe: LoadedRecipe, cluster: LoadedCluster | None) -> None:
+    """What `recipe tune` would measure must be right too. Raises InputError."""
+    from recipe_toolkit.tune.stages import MEASURED, check_tune, stage
+
+    check_tune(recipe)
+    for role in MEASURED:
+        plan_runs(stage(recipe, role), cluster)
 
 
 def _facts(plan: Plan) -> dict[str, object]:

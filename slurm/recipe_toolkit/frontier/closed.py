@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from recipe_toolkit.frontier.pool import DECODE, PREFILL, Pool
 
 _STEPS = 60
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,10 @@ def steady(state: State) -> Figures:
 def of_requests(state: State, requests: int) -> Figures:
     """Of a run of so many requests, whose client begins with all users at once.
 
-    The first of each user finds those before it in the prefill pool: C / nP at one instance, which take
-    1 / (its peak) each. That wait is in the mean TTFT of every closed loop; the longest of it, or where prefill limits
-    the last request's way, is in the run's duration.
+    The first request of each user finds those before it in the prefill pool: C / nP at one instance, which take
+    1 / (its peak) each. That wait is in the mean TTFT of every closed loop, and in the run's duration. And the decode
+    pool is less full while the run begins and ends, so that its steps are shorter: its requests are taken as so many
+    fewer as the run's rate is lower than the steady one.
     """
     split, users = state.split, state.in_flight
     rounds = requests / users
@@ -178,13 +180,27 @@ def of_requests(state: State, requests: int) -> Figures:
         return steady(state)
     service = 1 / split.prefill.peak
     burst = max(0.0, users / split.prefills - 1) * service
-    alone = split.prefill.samples[0].residence_s
-    first = alone + burst / 2
-    wait = (first - state.prefill_s) / rounds
-    duration = requests / state.rate + min(burst, split.transfer_s + state.decode_s)
-    return Figures(
-        requests / duration,
-        (state.ttft_s + wait) * 1000,
-        state.tpot_ms,
-        (state.e2e_s + wait) * 1000,
-    )
+    share = 1.0
+    for _ in range(_ROUNDS):
+        each = state.in_decode / split.decodes * share
+        stay = split.transfer_s + split.decode.residence_s(each)
+        rate = _rate_beside(split, users, stay)
+        duration = requests / rate + min(burst, stay)
+        share = min(1.0, requests / duration / state.rate)
+    prefill = users / rate - stay
+    first = split.prefill.samples[0].residence_s + burst / 2
+    prefill += (first - prefill) / rounds
+    ttft = prefill + split.transfer_s + split.decode.first_s(each)
+    return Figures(requests / duration, ttft * 1000, split.decode.tpot_ms(each), (prefill + stay) * 1000)
+
+
+def _rate_beside(split: Split, users: float, stay: float) -> float:
+    """Requests/s of so many users who spend ``stay`` seconds beside the prefill pool each time."""
+    low, high = 0.0, split.supply
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if split.prefills * split.prefill.in_flight(middle / split.prefills) + middle * stay < users:
+            low = middle
+        else:
+            high = middle
+    return high

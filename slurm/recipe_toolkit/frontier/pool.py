@@ -74,7 +74,11 @@ class Pool:
         """Requests a second with so many in it; the peak where there are more than were measured."""
         if in_flight >= self.samples[-1].in_flight:
             return self.peak
-        return in_flight / self._mean(in_flight, "residence_s")
+        return in_flight / self.residence_s(in_flight)
+
+    def residence_s(self, in_flight: float) -> float:
+        """Mean time of a request in it with so many there, s."""
+        return self._mean(in_flight, "residence_s")
 
     def first_s(self, in_flight: float) -> float:
         """Time from the arrival in a decode instance to its first token, s."""

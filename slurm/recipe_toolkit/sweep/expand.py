@@ -24,6 +24,7 @@ _NOT_SWEPT = {
     "name": "each variant's name is made of the recipe's and its id",
     "extends": "bases are merged before the sweep is read",
     "sweep": "a sweep cannot sweep itself",
+    "tune": "it says what recipe tune measures",
 }
 
 
