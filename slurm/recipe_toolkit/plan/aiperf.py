@@ -20,6 +20,7 @@ RESERVED = {
     **dict.fromkeys(("request-count", "num-requests"), "it stands in requests or requests_per_concurrency"),
     **dict.fromkeys(("warmup-request-count", "num-warmup-requests"), "it stands in warmup or warmup_per_concurrency"),
     "random-seed": "it stands in seed",
+    "num-dataset-entries": "each request has a prompt of its own",
     "goodput": "it follows from slo",
     **dict.fromkeys(("artifact-dir", "output-artifact-dir", "profile-export-prefix"), "artifacts have one place"),
     **dict.fromkeys(("export-level", "profile-export-level"), "results are checked against the records"),
