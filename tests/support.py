@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PARTS = ("slurm", "vllm", "aiperf", "podman", "docker", "ansible", "shells", "editor", "lm-eval")
+PARTS = ("slurm", "vllm", "aiperf", "podman", "docker", "ansible", "shells", "editor", "lm-eval", "browser")
 
 
 def short_folder(name: str) -> Path:

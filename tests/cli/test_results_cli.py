@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from recipe_toolkit.rundir import RunDir
-from results_support import check_schema, make_folder
+from results_support import DATA, check_schema, make_folder
 
 
 @pytest.fixture
@@ -54,9 +56,11 @@ def test_report_elsewhere_links_back(recipe, run):
 def test_report_of_several_runs(recipe, run):
     done = recipe("report", "last", "last")
     assert done.stdout.count("tiny-2p1d: done, invalid") == 2
-    usage = recipe("report", "last", "last", "-o", "x.html")
-    assert usage.returncode == 2
-    assert "-o takes the page of one run" in usage.stderr
+    assert done.stderr == f"page: {run.report}\n" * 2
+    one = recipe("report", "last", "last", "-o", "x.html")
+    assert (one.returncode, one.stderr) == (0, "page: x.html\n")
+    page = (recipe.folder / "x.html").read_text()
+    assert page.count(f'href="./runs/{run.id}/bench/isl64-osl16-c1/"') == 2
 
 
 def test_report_of_a_run_that_never_measured(recipe, run):
@@ -67,6 +71,60 @@ def test_report_of_a_run_that_never_measured(recipe, run):
     assert "no point was measured" in done.stdout
     assert "it died" in done.stdout
     assert "No point was measured." in run.report.read_text()
+
+
+def test_report_writes_figures_and_draws_in_the_terminal(recipe, run):
+    done = recipe("report", "last", "--png", "out", "--csv", "out/data", "--plot")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"png: 1 files in out\ncsv: 1 files in out/data\npage: {run.report}\n"
+    assert (recipe.folder / "out/frontier.png").read_bytes().startswith(b"\x89PNG")
+    rows = (recipe.folder / "out/data/frontier.csv").read_text().splitlines()
+    assert rows[0].startswith("point,of,load,kind,total tokens/s per GPU,")
+    assert len(rows) == 6
+    assert "10,937 ┤" in done.stdout
+    two = recipe("report", "last", "last", "--csv", "two", "-o", "two.html")
+    assert two.returncode == 0, two.stderr
+    assert two.stderr.startswith("page: two.html\n")
+    assert f"csv: 1 files in two/{run.id}\n" in two.stderr
+    (recipe.folder / "file").write_text("")
+    refused = recipe("report", "last", "--csv", "file")
+    assert (refused.returncode, refused.stderr) == (1, "Error: cannot write figures into file: File exists\n")
+
+
+def test_report_beside_predictions(recipe, run):
+    example = json.loads((DATA / "golden/frontier/example.json").read_text())
+    plan = json.loads(run.plan.read_text())
+    example |= {"model": plan["served_name"], "gpu": plan["gpu"], "isl": 64, "osl": 16, "simulated": False}
+    (recipe.folder / "frontier.json").write_text(json.dumps(example))
+    done = recipe("report", "last", "--frontier", "frontier.json", "--csv", "out", "--plot")
+    assert done.returncode == 0, done.stderr
+    assert "? predicted" in done.stdout
+    rows = (recipe.folder / "out/frontier.csv").read_text().splitlines()
+    predicted = [row for row in rows if "predicted, not measured" in row]
+    assert len(predicted) == len(example["points"])
+    assert all(row.endswith(",") for row in predicted)  # on no frontier
+    other = {**example, "isl": 63}
+    (recipe.folder / "frontier.json").write_text(json.dumps(other))
+    refused = recipe("report", "last", "--frontier", "frontier.json")
+    assert refused.returncode == 1
+    assert "ISL 63 there and 64 in the run" in refused.stderr
+    for text in ("{", "[]", '{"schema": 1}'):
+        (recipe.folder / "frontier.json").write_text(text)
+        refused = recipe("report", "last", "--frontier", "frontier.json")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith("Error: ")
+        assert "hint: `recipe frontier` writes it" in refused.stderr
+    assert recipe("report", "last", "--frontier", "none.json").returncode == 1
+
+
+def test_two_reports_at_once_are_both_whole(recipe, run):
+    program = [Path(sys.executable).with_name("recipe"), "report", str(run.root)]
+    both = [subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in both] == [0, 0]
+    assert run.report.read_text().endswith("</html>\n")
+    assert not [path.name for path in run.root.iterdir() if path.name.startswith(".report")]
 
 
 @pytest.mark.parametrize("name", ["results.json", "plan.json"])
@@ -123,7 +181,7 @@ def test_collect_makes_one_archive_that_says_the_same_as_the_run(recipe, run, tm
     assert recipe("report", elsewhere, "-o", "page.html").stderr == "page: page.html\n"
     page = (recipe.folder / "page.html").read_text()
     assert "<h1>tiny-2p1d</h1>" in page
-    assert "href" not in page
+    assert "<a " not in page.partition("<script>")[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "sent.tar.gz"]
 
 

@@ -290,6 +290,17 @@ def test_a_sweep_runs_here_and_one_table_has_its_points(recipe):
     assert sorted(rows) == [["32", "one"], ["32", "two"], ["64", "one"], ["64", "two"]]
     found = json.loads(recipe("report", "--sweep", "last", "--json").stdout)
     assert len(found["variants"]) == 5
+    page = recipe.folder / "runs" / f"{found['sweep']}.html"
+    assert table.stderr == f"page: {page}\n"
+    said = page.read_text()
+    assert said.count('<td class="word">max-num-seqs-') == 4
+    assert "<strong>max-num-seqs-32_fails</strong>: c0 (" in said
+    for run in {item["run"] for item in found["variants"]}:
+        assert f'href="./{run}/report.html"' in said
+    # By its name alone, where no run is called so.
+    named = recipe("report", found["sweep"], "-o", "s.html")
+    assert (named.returncode, named.stdout, named.stderr) == (0, table.stdout, "page: s.html\n")
+    assert 'href="./runs/' in (recipe.folder / "s.html").read_text()
     assert {(item["id"], point["output_tps"]) for item in found["variants"] for point in item["points"]} == {
         (f"max-num-seqs-{size}_{name}", figure) for size in (32, 64) for name, figure in (("one", 1), ("two", 2))
     }

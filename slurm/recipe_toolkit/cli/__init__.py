@@ -26,7 +26,7 @@ VERBS = {
     "cancel": ("runs", "Cancel a run; safe to repeat."),
     "rerun": ("rerun", "Submit a run once more, from what it kept of its recipe."),
     "collect": ("results", "Gather a run's results and artifacts, with a manifest."),
-    "report": ("results", "Print the table of results and write the page."),
+    "report": ("report", "Print the table of results and write the page; or serve it."),
     "schema": ("schema", "Print a JSON Schema, for editors."),
     "compare": ("compare", "Put the results of runs side by side."),
     "frontier": ("frontier", "Predict prefill/decode points from runs of each alone."),

@@ -143,7 +143,7 @@ def _metrics(wanted: Sequence[str]) -> list[Metric]:
 
 
 def _side(name: str, folders: Sequence[Path]) -> Side:
-    from recipe_toolkit.cli.results import material_of
+    from recipe_toolkit.cli.report import material_of
     from recipe_toolkit.report.side import side_of_results, side_of_run
 
     path = user_path(name)

@@ -80,7 +80,7 @@ def _field(item: str) -> tuple[str, str]:
 
 
 def _results(name: str, folders: Sequence[Path]) -> dict[str, Any]:
-    from recipe_toolkit.cli.results import material_of
+    from recipe_toolkit.cli.report import material_of
     from recipe_toolkit.report.side import read_any_results
 
     path = user_path(name)

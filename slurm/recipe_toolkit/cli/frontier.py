@@ -99,7 +99,7 @@ def opened(names: Sequence[str], sweeps: Sequence[str], folders: Sequence[Path])
 
 def part_of(run: Any) -> Part:
     """A run with its plan and results. Raises RecipeError."""
-    from recipe_toolkit.cli.results import material_of
+    from recipe_toolkit.cli.report import material_of
     from recipe_toolkit.report.combining import Part
 
     found = material_of(run)

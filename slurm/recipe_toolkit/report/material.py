@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,10 @@ from typing import Any
 from recipe_toolkit.errors import RecipeError
 from recipe_toolkit.faults import dotted
 from recipe_toolkit.plan.model import Plan, plan_from_json
+from recipe_toolkit.report.figures.collect import figures_of_run
+from recipe_toolkit.report.figures.draw import bundle
+from recipe_toolkit.report.figures.frontier import Entry
+from recipe_toolkit.report.figures.model import Figure
 from recipe_toolkit.report.memory import memory_rows
 from recipe_toolkit.report.page import render_page
 from recipe_toolkit.results.collect import build_results
@@ -54,8 +58,24 @@ def material(run: RunDir, state: Mapping[str, Any] | None = None) -> Material:
     return Material(run, plan, build_results(plan, run.id, known, points, versions, images, search).to_json())
 
 
-def page(found: Material, target: Path, picture: str = "", *, linked: bool = True) -> str:
-    """The page of a run that will be written to ``target``, with links from there into the run folder if it stays."""
+def figures(found: Material, predicted: Sequence[Entry] = ()) -> list[Figure]:
+    """The figures that can be drawn of a run; ``predicted`` points beside its own."""
+    return figures_of_run(found.run, found.results, read_events(found.run), predicted)
+
+
+def page(
+    found: Material,
+    target: Path,
+    picture: str = "",
+    *,
+    linked: bool = True,
+    drawn: Sequence[Figure] | None = None,
+    look: float | None = None,
+) -> str:
+    """The page of a run that will be written to ``target``, with links from there into the run folder if it stays.
+
+    ``drawn``: its figures, if they are there already; ``look``: as of :func:`render_page`.
+    """
     base = os.path.relpath(found.run.root, target.absolute().parent) if linked else None
     files = [name_of(found.run, path) for path in files_of(found.run) if path.name != "report.html"] if linked else []
     return render_page(
@@ -66,7 +86,25 @@ def page(found: Material, target: Path, picture: str = "", *, linked: bool = Tru
         files=files,
         base=base,
         memory=memory_rows(found.run, found.plan),
+        facts=_facts(found.run),
+        figures=figures(found) if drawn is None else drawn,
+        vega=bundle(),
+        look=look,
     )
+
+
+def _facts(run: RunDir) -> list[tuple[str, Mapping[str, Any]]]:
+    """(path in the run folder, what it says) of each node of the last attempt."""
+    attempts = run.attempts()
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for path in sorted(run.attempt(attempts[-1]).root.glob("nodes/*/facts.json")) if attempts else []:
+        try:
+            data = read_json(path)
+        except (OSError, ValueError):
+            continue
+        if isinstance(data, dict):
+            found.append((name_of(run, path), data))
+    return found
 
 
 def read_events(run: RunDir) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One self-contained page of a run: no network, no script, readable in print and by a screen reader."""
+"""One self-contained page of a run: no network, readable in print, by a screen reader and without its scripts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 
 from recipe_toolkit.report import text
 from recipe_toolkit.report.chart import chart
+from recipe_toolkit.report.figures import html as figures_html
+from recipe_toolkit.report.figures.model import Figure
 from recipe_toolkit.report.html import Markup, el, escape, join
 from recipe_toolkit.report.story import story
 from recipe_toolkit.report.tables import (
+    Line,
     accuracy_table,
     distributions_table,
     href,
     invalid_table,
     memory_table,
+    nodes_table,
     points_table,
     pools_table,
     processes_table,
@@ -33,32 +37,44 @@ def render_page(
     files: Sequence[str] = (),
     base: str | None = ".",
     memory: Sequence[tuple[str, str, str, str]] = (),
+    facts: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    figures: Sequence[Figure] = (),
+    vega: str | None = None,
+    look: float | None = None,
 ) -> str:
     """The page as HTML.
 
     ``results`` and ``plan``: the data of results.json and plan.json; ``events``: of events.jsonl;
     ``picture``: the plan drawn in text; ``files``: paths in the run folder to link to; ``base``: where
     that folder is, seen from the page, None where it is not at hand; ``memory``: (role, what, predicted,
-    logged). Every value is escaped.
+    logged); ``facts``: (path, facts.json) of each node; ``figures`` are drawn by ``vega``, a script, and without it
+    are tables; ``look``: seconds after which a browser looks whether there is more. Every value is escaped.
     """
+    shown = {figure.key: figures_html.render(figure, drawn=vega is not None) for figure in figures}
+    searched = [shown[key] for key in shown if key.startswith("search-")]
     sections = [
-        _section("Points", _points(results, base)),
-        _section("Latencies", _distributions(results)),
-        _section("Pools", pools_table(results, [point for point in results["points"] if point["valid"]])),
-        _section("Memory of a rank", memory_table(memory)),
-        _section("Notes", _notes(results["points"])),
-        _section("How it went", story(events)),
-        _section("What ran where", _where(plan, picture)),
-        _section("Files", _files(files, base)),
+        section("Points", _points(results, base, figures, vega)),
+        section("Search", el("div", *searched) if searched else None),
+        section("Latencies", _both(shown.get("latencies"), _distributions(results))),
+        section("Pools", _both(shown.get("pools"), _pools(results))),
+        section("Memory of a rank", memory_table(memory)),
+        section("Notes", _notes(results["points"])),
+        section("How it went", story(events)),
+        section("What ran where", _where(plan, picture)),
+        section("Nodes", nodes_table(facts, base) if facts else None),
+        section("Files", _files(files, base)),
     ]
-    body = join([_top(results), el("main", *sections), _footer(results)])
+    body = join([_top(results, base, files), el("main", *sections), footer(results)])
     mark = "rehearsal: " if results["rehearsal"] else "simulated: " if results["simulated"] else ""
-    return document(f"{mark}{results['recipe']}, {results['run']}", body)
+    return document(f"{mark}{results['recipe']}, {results['run']}", body, vega=vega, look=look)
 
 
-def document(title: str, body: Markup) -> str:
-    """A whole page that fetches nothing and runs nothing."""
+def document(title: str, body: Markup, *, vega: str | None = None, look: float | None = None) -> str:
+    """A whole page that fetches nothing and runs no more than the scripts in it; with ``look``, asks for itself."""
     css = Markup(package_files("recipe_toolkit.report").joinpath("page.css").read_text(encoding="utf-8"))
+    codes = [code for code in (vega, figures_html.own_script()) if code is not None]
+    scripts, allowed = zip(*map(figures_html.script, codes), strict=True)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {' '.join(allowed)}"
     page = el(
         "html",
         el(
@@ -66,29 +82,35 @@ def document(title: str, body: Markup) -> str:
             el("meta", charset="utf-8"),
             el("meta", name="viewport", content="width=device-width, initial-scale=1"),
             el("meta", name="color-scheme", content="light dark"),
-            # Nothing is fetched or run, whatever a value holds.
+            # Nothing is fetched, and nothing else is run, whatever a value holds.
             el(
                 "meta",
                 http_equiv="Content-Security-Policy",
-                content="default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+                content=f"{policy}; connect-src 'self'" if look else policy,
             ),
             el("title", title),
             el("style", css),
         ),
-        el("body", body),
+        el("body", body, *scripts),
         lang="en",
+        data_look=look,
     )
     return f"<!doctype html>\n{page}\n"
 
 
-def _section(title: str, content: Markup | None) -> Markup | None:
+def section(title: str, content: Markup | None) -> Markup | None:
+    """A part of the page under its heading; None where there is nothing in it."""
     if content is None:
         return None
     name = title.lower().replace(" ", "-")
     return el("section", el("h2", title, id=name), content, aria_labelledby=name)
 
 
-def _top(results: Mapping[str, Any]) -> Markup:
+def _both(figure: Markup | None, below: Markup | None) -> Markup | None:
+    return el("div", figure, below) if figure is not None or below is not None else None
+
+
+def _top(results: Mapping[str, Any], base: str | None, files: Sequence[str]) -> Markup:
     valid = results.get("valid")
     kind = "badge warn" if valid is None else "badge good" if valid else "badge bad"
     mark, warning = text.mark(results), _warning(results)
@@ -102,6 +124,7 @@ def _top(results: Mapping[str, Any]) -> Markup:
         el("h1", results["recipe"]),
         el("p", el("code", results["run"]), class_="run"),
         el("ul", *badges, class_="badges"),
+        _links(base, files),
         el("p", el("strong", warning), class_="banner warn") if warning else None,
         _reasons(results),
         _tiles(results),
@@ -109,6 +132,15 @@ def _top(results: Mapping[str, Any]) -> Markup:
         _facts(results),
         class_="top",
     )
+
+
+def _links(base: str | None, files: Sequence[str]) -> Markup | None:
+    """What is asked for most, of the run's own files."""
+    wanted = ("results.json", "plan.json", "recipe.lock.yaml", "cluster.lock.yaml", "events.jsonl")
+    there = [name for name in wanted if name in files]
+    if base is None or not there:
+        return None
+    return el("nav", *(el("a", name, href=href(base, name)) for name in there), class_="links", aria_label="Files")
 
 
 def _warning(results: Mapping[str, Any]) -> str:
@@ -201,21 +233,24 @@ def _lengths(lengths: tuple[int | None, int | None] | None) -> str:
     return f"{text.count(lengths[0])} tokens in, {text.count(lengths[1])} out, a request"
 
 
-def _points(results: Mapping[str, Any], base: str | None) -> Markup:
+def _points(results: Mapping[str, Any], base: str | None, figures: Sequence[Figure], vega: str | None) -> Markup:
     points = results["points"]
     timed = [p for p in points if p["valid"] and not text.of_accuracy(p)]
     scored, bad = [p for p in points if p["valid"] and text.of_accuracy(p)], [p for p in points if not p["valid"]]
-    drawn = chart(results)
+    still = chart(results)
+    front = next((figure for figure in figures if figure.key == "frontier"), None)
     return el(
         "div",
         el("p", "No point was measured.") if not points else None,
-        el("div", drawn, class_="card") if drawn is not None else None,
+        el("p", el("small", figures_html.MISSING)) if figures and vega is None else None,
+        figures_html.render(front, drawn=vega is not None, instead=still) if front is not None else None,
+        el("div", still, class_="card") if still is not None and front is None else None,
         el("p", el("small", _scales(results))) if timed else None,
         points_table(results, base) if timed else None,
         el("h3", "Accuracy") if scored else None,
         accuracy_table(results, scored, base) if scored else None,
         el("h3", "Invalid points") if bad else None,
-        invalid_table(bad, base) if bad else None,
+        invalid_table([Line(point, base) for point in bad]) if bad else None,
     )
 
 
@@ -227,6 +262,10 @@ def _scales(results: Mapping[str, Any]) -> str:
         f"Working {unit}s: {known['working']} ({pools}); allocated: {known['allocated']}. "
         "Rates over each pool alone are in results.json."
     )
+
+
+def _pools(results: Mapping[str, Any]) -> Markup | None:
+    return pools_table(results, [point for point in results["points"] if point["valid"]])
 
 
 def _distributions(results: Mapping[str, Any]) -> Markup | None:
@@ -267,7 +306,8 @@ def _files(files: Sequence[str], base: str | None) -> Markup | None:
     )
 
 
-def _footer(results: Mapping[str, Any]) -> Markup:
+def footer(results: Mapping[str, Any]) -> Markup:
+    """Who made the page, and once more what its figures are."""
     version = results["versions"].get("recipe-toolkit", "")
     said = f"Recipe Toolkit {version}. Times are UTC. {_warning(results)}"
     return el("footer", el("p", said.rstrip()))

@@ -17,10 +17,11 @@ _LONGEST = 24
 
 @dataclass(frozen=True)
 class Part:
-    """A variant with the run that measured it. ``record``: what the run's sweep.json says of the variant."""
+    """A variant with the run that measured it, and its folder. ``record``: what the run's sweep.json says of it."""
 
     record: Mapping[str, Any]
     results: Mapping[str, Any]
+    folder: str = ""
 
     @property
     def points(self) -> list[Mapping[str, Any]]:

@@ -15,20 +15,35 @@ _KEYS = ("mean", "p50", "p90", "p99")
 
 
 def table(caption: str, head: Sequence[Markup], rows: Sequence[Markup], class_: str | None = None) -> Markup:
-    """A table in a box that scrolls sideways by keyboard too."""
+    """A table in a box that scrolls sideways by keyboard too. ``sortable`` and ``filtered`` mean it to page.js."""
     body = el("table", el("caption", caption), el("thead", *head), el("tbody", *rows), class_=class_)
     return el("div", body, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A point for a table. ``base``: where its run's folder is, or None; ``lead``: cells before its figures."""
+
+    point: Mapping[str, Any]
+    base: str | None = None
+    lead: tuple[str, ...] = ()
 
 
 def points_table(results: Mapping[str, Any], base: str | None) -> Markup:
     """The valid points: load, TTFT beside the user's speed, then rates and the denominators."""
     points = [point for point in results["points"] if point["valid"] and not text.of_accuracy(point)]
-    groups = [group for group in _groups(results) if any(_filled(group, point) for point in points)]
+    return lines_table(results, [Line(point, base) for point in points])
+
+
+def lines_table(results: Mapping[str, Any], lines: Sequence[Line], lead: Sequence[str] = ()) -> Markup:
+    """The same of points of several runs, which ``results`` speak for; ``lead``: the heads of their own cells."""
+    groups = [group for group in _groups(results) if any(_filled(group, line.point) for line in lines)]
     head = [
-        el("tr", el("td"), *(_group_head(group) for group in groups), class_="groups"),
+        el("tr", el("td", colspan=1 + len(lead)), *(_group_head(group) for group in groups), class_="groups"),
         el(
             "tr",
             el("th", "point", scope="col", class_="text"),
+            *(el("th", name, scope="col", class_="text") for name in lead),
             *(
                 el("th", head, scope="col", class_=_edge(group, index))
                 for group in groups
@@ -39,16 +54,17 @@ def points_table(results: Mapping[str, Any], base: str | None) -> Markup:
     rows = [
         el(
             "tr",
-            el("th", _link(point, base), scope="row"),
+            el("th", _link(line.point, line.base), scope="row"),
+            *(el("td", cell, class_="word") for cell in line.lead),
             *(
-                el("td", cell(point), class_=_edge(group, index))
+                el("td", cell(line.point), class_=_edge(group, index))
                 for group in groups
                 for index, (_, cell) in enumerate(group.columns)
             ),
         )
-        for point in points
+        for line in lines
     ]
-    return table(_marked("Valid points", results), head, rows)
+    return table(marked("Valid points", results), head, rows, class_="sortable filtered")
 
 
 @dataclass(frozen=True)
@@ -132,34 +148,34 @@ def accuracy_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any
         for point in points
         for score in point["accuracy"]
     ]
-    caption = _marked("Scores, each with its standard error", results)
+    caption = marked("Scores, each with its standard error", results)
     return table(caption, [el("tr", el("th", "point", scope="col", class_="text"), *heads)], rows)
 
 
-def invalid_table(points: Sequence[Mapping[str, Any]], base: str | None) -> Markup:
+def invalid_table(lines: Sequence[Line], lead: Sequence[str] = ()) -> Markup:
     """Points that may not be compared, with why; no rates, so that none is taken for one."""
+    heads = ("point", *lead, "load", "answered", "exit code", "why")
     head = el(
         "tr",
-        *(
-            el("th", name, scope="col", class_="text" if name in ("point", "why") else None)
-            for name in ("point", "load", "answered", "exit code", "why")
-        ),
+        *(el("th", name, scope="col", class_="text" if name in ("point", *lead, "why") else None) for name in heads),
     )
     rows = [
         el(
             "tr",
-            el("th", _link(point, base), scope="row"),
-            el("td", text.load(point)),
-            el("td", text.answered(point)),
-            el("td", str(point["exit_code"])),
-            el("td", join([el("div", reason) for reason in point["reasons"]]), class_="text"),
+            el("th", _link(line.point, line.base), scope="row"),
+            *(el("td", cell, class_="word") for cell in line.lead),
+            el("td", text.load(line.point)),
+            el("td", text.answered(line.point)),
+            el("td", str(line.point["exit_code"])),
+            el("td", join([el("div", reason) for reason in line.point["reasons"]]), class_="text"),
         )
-        for point in points
+        for line in lines
     ]
     return table("Invalid points. Their figures are in results.json and are not shown here.", [head], rows)
 
 
-def _marked(caption: str, results: Mapping[str, Any]) -> str:
+def marked(caption: str, results: Mapping[str, Any]) -> str:
+    """A caption that says what the figures under it are, where they are no measurements."""
     mark = text.mark(results)
     return f"{caption} ({mark})." if mark is not None else f"{caption}."
 
@@ -192,10 +208,11 @@ def distributions_table(results: Mapping[str, Any], points: Sequence[Mapping[str
         for point in points
     ]
     return table(
-        f"{_marked('Latencies', results)} TPOT is (E2E − TTFT) / (output tokens − 1) of each request; ITL are the gaps "
+        f"{marked('Latencies', results)} TPOT is (E2E − TTFT) / (output tokens − 1) of each request; ITL are the gaps "
         "between streamed chunks, which may hold several tokens.",
         head,
         rows,
+        class_="sortable",
     )
 
 
@@ -217,8 +234,8 @@ def pools_table(results: Mapping[str, Any], points: Sequence[Mapping[str, Any]])
     if not rows:
         return None
     head = el("tr", el("th", "point", scope="col", class_="text"), *(el("th", name, scope="col") for name in heads))
-    caption = _marked("The engines' own counters during each point, warm-up included, summed over a pool", results)
-    return table(caption, [head], rows)
+    caption = marked("The engines' own counters during each point, warm-up included, summed over a pool", results)
+    return table(caption, [head], rows, class_="sortable")
 
 
 def _pool_cells(role: str, pool: Mapping[str, Any], moved: bool, drafts: bool) -> list[str]:
@@ -283,6 +300,34 @@ def memory_table(rows: Sequence[tuple[str, str, str, str]]) -> Markup | None:
     ]
     caption = "Predicted from the model's configuration, and as the engines logged it; of several ranks the fullest."
     return table(caption, [head], body)
+
+
+def nodes_table(facts: Sequence[tuple[str, Mapping[str, Any]]], base: str | None) -> Markup:
+    """What each node said of itself. ``facts``: (path in the run folder, facts.json)."""
+    heads = ("node", "address", "GPUs", "driver", "CPUs", "memory", "RDMA", "kernel", "Python")
+    rows = []
+    for path, fact in facts:
+        name = str(fact.get("host") or path)
+        cells = [
+            str(fact.get("address") or text.MISSING),
+            _counted(fact.get("gpus"), "name"),
+            str(fact.get("driver") or text.MISSING),
+            text.count(fact.get("cpus_allowed")),
+            text.size(fact.get("memory_bytes")),
+            _counted(fact.get("rdma"), "rate"),
+            f"{fact.get('kernel') or text.MISSING} {fact.get('machine') or ''}".strip(),
+            str(fact.get("python_version") or text.MISSING),
+        ]
+        title = el("a", name, href=href(base, path)) if base is not None else escape(name)
+        rows.append(el("tr", el("th", title, scope="row"), *(el("td", cell, class_="word") for cell in cells)))
+    head = el("tr", *(el("th", name, scope="col", class_="text") for name in heads))
+    return table("What the nodes said of themselves.", [head], rows, class_="sortable")
+
+
+def _counted(items: Any, key: str) -> str:
+    """``8 × NVIDIA B300``, each kind once."""
+    names = [str(item.get(key)) for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or text.MISSING
 
 
 def _first(key: str) -> str | None:
