@@ -112,12 +112,32 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Search:
+    """The load within the SLO that gives the most, looked for instead of listed.
+
+    ``over``: ``concurrency`` or ``request_rate``, from ``least`` to ``most``. ``maximize``: ``total_tps_per_gpu`` or
+    ``goodput``. ``resolution``: share of the load. ``repeats``: points at each end of the knee. ``confidence``: that it
+    is between them. ``points`` (None: what that should take) and ``deadline_s`` bound it.
+    """
+
+    over: str
+    least: float
+    most: float
+    maximize: str = "total_tps_per_gpu"
+    repeats: int = 3
+    resolution: float = 0.05
+    confidence: float = 0.95
+    points: int | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Benchmark:
-    """One client over a list of loads.
+    """One client over a list of loads, or a search among them.
 
     ``client``: ``aiperf``, ``vllm-bench``, ``lm-eval`` or ``command``. Lengths are tokens; with ``isl_min`` or
-    ``osl_min`` they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency`` and ``request_rate``
-    (requests/s) is not empty, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
+    ``osl_min`` they are uniform from there to ``isl`` or ``osl``. Exactly one of ``concurrency``, ``request_rate``
+    (requests/s) and ``search`` is given, but for a ``command``. ``requests`` or ``requests_per_concurrency``, and
     ``warmup`` or ``warmup_per_concurrency``, are the rules that the plan turns into numbers.
     ``max_concurrency``: how many may be in flight at a rate. ``version``: whose flags ``args`` are checked against.
     ``repeats``: measurements of each load.
@@ -153,14 +173,21 @@ class Benchmark:
     min: Mapping[str, float] = field(default_factory=dict)
     data: str | None = None
     repeats: int = 1
+    search: Search | None = None
 
 
 @dataclass(frozen=True)
 class Slo:
-    """Bounds on aggregates (``*_mean_*``) and, for goodput, on each request (the others)."""
+    """Bounds on aggregates (``*_mean_*``, percentiles) and, for goodput, on each request (the others)."""
 
     ttft_mean_s: float | None = None
     tpot_mean_ms: float | None = None
+    ttft_p50_s: float | None = None
+    ttft_p90_s: float | None = None
+    ttft_p99_s: float | None = None
+    tpot_p50_ms: float | None = None
+    tpot_p90_ms: float | None = None
+    tpot_p99_ms: float | None = None
     ttft_s: float | None = None
     tpot_ms: float | None = None
     e2e_s: float | None = None

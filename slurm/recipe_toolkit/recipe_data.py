@@ -18,6 +18,7 @@ from recipe_toolkit.recipe import (
     Resources,
     Role,
     Router,
+    Search,
     Slo,
     Step,
 )
@@ -84,6 +85,8 @@ def _benchmark(data: Mapping[str, Any]) -> Benchmark:
     values: dict[str, Any] = {key: int(item) if key in _INTEGERS else item for key, item in data.items()}
     if "timeout" in values:
         values["timeout_s"] = parse_duration(values.pop("timeout"))
+    if "search" in values:
+        values["search"] = _search(values["search"])
     if values["client"] == "lm-eval":
         # One number, not a list: a score does not depend on it.
         values["concurrency"] = [values.get("concurrency", 1)]
@@ -94,6 +97,26 @@ def _benchmark(data: Mapping[str, Any]) -> Benchmark:
     if values["client"] == "command":
         return Benchmark(**{"name": "command", **values})
     return Benchmark(**{"name": f"{values['client']}-{values.get('isl')}x{values.get('osl')}", **values})
+
+
+_SEARCH = {"from": "least", "to": "most", "deadline": "deadline_s"}
+
+
+def _search(data: Mapping[str, Any]) -> Search:
+    values = {_SEARCH.get(key, key): item for key, item in data.items()}
+    for key, convert in (("least", float), ("most", float), ("repeats", int), ("points", int)):
+        if key in values:
+            values[key] = convert(values[key])
+    if "deadline_s" in values:
+        values["deadline_s"] = parse_duration(values["deadline_s"])
+    return Search(**values)
+
+
+def _search_data(search: Search) -> dict[str, Any]:
+    names = {field: key for key, field in _SEARCH.items()}
+    return {
+        names.get(key, key): _number(item) if isinstance(item, float) else item for key, item in vars(search).items()
+    }
 
 
 def recipe_data(recipe: Recipe) -> dict[str, Any]:
@@ -134,6 +157,7 @@ def _benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
         data["concurrency"] = data["concurrency"][0]
         own = ("client", "version", "name", *_LM_EVAL, "concurrency", "endpoint", "args", "env", "timeout")
         return {key: data[key] for key in own}
+    data["search"] = _search_data(benchmark.search) if benchmark.search else None
     return {key: item for key, item in data.items() if key not in _LM_EVAL}
 
 

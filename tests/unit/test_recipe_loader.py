@@ -207,7 +207,7 @@ SCHEMA_FAULTS = [
         "[1, 8]",
         "[]",
         "r.yaml:16:56: benchmarks.0.concurrency: is empty\n"
-        "  hint: requests in flight, a point for each number. Either this or `request_rate`",
+        "  hint: requests in flight, a point for each number. Either this, or `request_rate`, or `search`",
     ),
     ("[1, 8]", "[1, 0]", "r.yaml:16:60: benchmarks.0.concurrency.1: 0 is less than 1"),
     (

@@ -16,8 +16,9 @@ from recipe_toolkit.capacity.ledger import Line, size, span
 from recipe_toolkit.capacity.refusal import UnknownModel
 from recipe_toolkit.capacity.settings import Settings, overridden, settings_of
 from recipe_toolkit.capacity.weights import Weights, weigh
+from recipe_toolkit.feasibility.benchmarks import most_in_flight
 from recipe_toolkit.feasibility.serving import effective_args
-from recipe_toolkit.recipe import Recipe, Role
+from recipe_toolkit.recipe import Benchmark, Recipe, Role
 
 
 @dataclass(frozen=True)
@@ -164,10 +165,15 @@ def _checks(recipe: Recipe, found: Capacity) -> Iterator[Check]:
         if benchmark.isl is None or benchmark.osl is None:
             continue
         fit = by_length.get(benchmark.isl + benchmark.osl)
-        for concurrency in benchmark.concurrency:
+        for concurrency in _in_flight(benchmark):
             if fit is not None:
                 yield _concurrency_check(found, fit, benchmark.name, concurrency)
     yield from _flag_checks(recipe, found)
+
+
+def _in_flight(benchmark: Benchmark) -> tuple[int, ...]:
+    """The concurrencies that are listed, or the highest that is searched."""
+    return benchmark.concurrency if benchmark.search is None else tuple(filter(None, [most_in_flight(benchmark)]))
 
 
 def _load_check(found: Capacity) -> Check:
@@ -205,7 +211,7 @@ def _range(fit: Fit) -> str:
 
 
 def _flag_checks(recipe: Recipe, found: Capacity) -> Iterator[Check]:
-    loads = [load for item in recipe.benchmarks for load in item.concurrency]
+    loads = [load for item in recipe.benchmarks for load in _in_flight(item)]
     if not loads:
         return
     each = -(-max(loads) // found.ranks)

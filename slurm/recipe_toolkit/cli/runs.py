@@ -12,7 +12,7 @@ import click
 
 from recipe_toolkit.cli import completing
 from recipe_toolkit.cli.rows import table, word
-from recipe_toolkit.errors import UnknownRun
+from recipe_toolkit.errors import UnknownRun, printable
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.find import find_run, find_runs, roots
 
@@ -89,6 +89,8 @@ def status_command(run: str, runs: str | None, cluster: str | None, as_json: boo
         (name, str(view.get("state")), word(view.get("node")), word(view.get("pid")), word(view.get("exit_code")))
         for name, view in state.processes.items()
     ]
+    for name, said in state.searches.items():
+        click.echo(f"search {name}: {printable(said)}")
     for head, rows in (
         (("NODE", "NAME", "ADDRESS", "STATE"), nodes),
         (("PROCESS", "STATE", "NODE", "PID", "EXIT"), processes),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe_toolkit.faults import Fault, FieldPath, overlaps
-from recipe_toolkit.feasibility import benchmarks, flags, layout, lint, serving, variables
+from recipe_toolkit.feasibility import benchmarks, flags, layout, lint, search, serving, variables
 from recipe_toolkit.recipe import Recipe
 
 __all__ = ["check_recipe"]
@@ -100,6 +100,8 @@ def _benchmark_faults(recipe: Recipe, trust: _Trust) -> Iterator[Fault]:
         at: FieldPath = ("benchmarks", index)
         if trust.all(at):
             yield from benchmarks.check_benchmark(benchmark, at)
+            if trust.all(("slo",), ("time_limit",)):
+                yield from search.check_search(recipe, benchmark, at)
             if trust.all(("model",), ("engine", "kind")):
                 yield from benchmarks.check_tokenizer(recipe, benchmark, at)
             if trust.all(("engine", "version")):

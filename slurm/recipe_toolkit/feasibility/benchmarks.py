@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recipe_toolkit.faults import Fault, FieldPath, did_you_mean
@@ -12,6 +12,7 @@ from recipe_toolkit.recipe import Benchmark, Recipe
 
 _HUMAN = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _LEFTOVER = re.compile(r"(?<![%{])\{[A-Za-z_][\w.-]*\}(?!\})|\$\{?[A-Za-z_]\w*\}?")
+_SEARCHED = re.compile(r"(.+)-[cr][0-9.]+-rep[0-9]+")
 MOST_POINTS = 10_000
 MOST_REQUESTS = 10_000_000  # of a point: the clients hold every prompt in memory
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
@@ -25,18 +26,18 @@ def check_benchmark(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     if benchmark.client == "lm-eval":
         yield from _check_accuracy(benchmark, at)
         return
-    yield from _one_of(benchmark, at, "concurrency", "request_rate", required=True)
+    yield from _one_of(benchmark, at, "concurrency", "request_rate", required=benchmark.search is None)
     yield from _one_of(benchmark, at, "requests", "requests_per_concurrency", required=True)
     yield from _one_of(benchmark, at, "warmup", "warmup_per_concurrency", required=False)
     yield from _check_ranges(benchmark, at)
     if benchmark.max_concurrency is not None and benchmark.concurrency:
         yield Fault((*at, "max_concurrency"), "each number of concurrency is a limit already", "leave it out", key=True)
-    if not benchmark.concurrency:
+    if not benchmark.concurrency and benchmark.search is None:
         for name in ("requests_per_concurrency", "warmup_per_concurrency"):
             if getattr(benchmark, name) is not None and benchmark.request_rate:
                 plain = name.removesuffix("_per_concurrency")
                 yield Fault((*at, name), "there is no concurrency to multiply", f"{plain}: NUMBER", key=True)
-    elif benchmark.requests is not None and benchmark.requests < max(benchmark.concurrency):
+    elif benchmark.concurrency and benchmark.requests is not None and benchmark.requests < max(benchmark.concurrency):
         yield Fault(
             (*at, "requests"),
             f"{benchmark.requests} requests never reach concurrency {max(benchmark.concurrency)}",
@@ -83,8 +84,9 @@ def _check_ranges(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
 def _check_amount(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
     """Whether a point's requests can be made, and sent within its time."""
     name = "requests" if benchmark.requests is not None else "requests_per_concurrency"
-    count = benchmark.requests or (benchmark.requests_per_concurrency or 0) * max(benchmark.concurrency, default=0)
-    warmup = benchmark.warmup or (benchmark.warmup_per_concurrency or 0) * max(benchmark.concurrency, default=0)
+    most = most_in_flight(benchmark)
+    count = benchmark.requests or (benchmark.requests_per_concurrency or 0) * most
+    warmup = benchmark.warmup or (benchmark.warmup_per_concurrency or 0) * most
     before = "warmup" if benchmark.warmup is not None else "warmup_per_concurrency"
     for field, number in ((name, count), (before, warmup)):
         if number > MOST_REQUESTS:
@@ -100,9 +102,17 @@ def _check_amount(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
         )
 
 
+def most_in_flight(benchmark: Benchmark) -> int:
+    """The highest concurrency that is listed or searched; 0 at a rate."""
+    searched = benchmark.search.most if benchmark.search and benchmark.search.over == "concurrency" else 0
+    return max([*benchmark.concurrency, round(searched)])
+
+
 def check_points(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
     """Whether one run can hold the points of all benchmarks."""
     count = sum((len(item.concurrency) + len(item.request_rate) or 1) * item.repeats for item in benchmarks)
+    # A search says itself how many it may take.
+    count += sum(item.search.points or 1 for item in benchmarks if item.search is not None)
     if count > MOST_POINTS:
         yield Fault(("benchmarks",), f"{count} points are more than the {MOST_POINTS} of a run", key=True)
 
@@ -173,6 +183,7 @@ def check_names(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
     """Whether each benchmark and each of its points has a name of its own: results are filed under it."""
     first: dict[str, int] = {}
     points: dict[str, int] = {}
+    searches = {item.name: index for index, item in enumerate(benchmarks) if item.search is not None}
     for index, benchmark in enumerate(benchmarks):
         other = first.setdefault(benchmark.name, index)
         clash = next((name for name in _points(benchmark) if points.setdefault(name, index) != index), None)
@@ -180,14 +191,26 @@ def check_names(benchmarks: Sequence[Benchmark]) -> Iterator[Fault]:
         if other != index:
             message = f"{benchmark.name} is also the name of benchmarks.{other}"
             yield Fault(("benchmarks", index, "name"), message, hint)
+        elif clash is None and (taken := _of_a_search(benchmark, searches)) is not None:
+            message = f"{taken} may also be a point of the search benchmarks.{searches[taken.rsplit('-', 2)[0]]}"
+            yield Fault(("benchmarks", index, "name"), message, hint)
         elif clash is not None:
             message = f"{clash} is also the name of a point of benchmarks.{points[clash]}"
             yield Fault(("benchmarks", index, "name"), message, hint)
 
 
 def _points(benchmark: Benchmark) -> Iterator[str]:
-    if benchmark.client in ("command", "lm-eval"):
+    if benchmark.client in ("command", "lm-eval") or benchmark.search is not None:
         yield benchmark.name
         return
     yield from (f"{benchmark.name}-c{concurrency}" for concurrency in benchmark.concurrency)
     yield from (f"{benchmark.name}-r{rate:g}" for rate in benchmark.request_rate)
+
+
+def _of_a_search(benchmark: Benchmark, searches: Mapping[str, int]) -> str | None:
+    """A point of the benchmark that has the form of a search's, NAME-cLOAD-repN."""
+    for name in _points(benchmark):
+        found = _SEARCHED.fullmatch(name)
+        if found and found[1] in searches:
+            return name
+    return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from recipe_toolkit.plan import flags
-from recipe_toolkit.plan.load import Load
+from recipe_toolkit.plan.load import Load, word
 from recipe_toolkit.plan.values import Value
 
 # With these AIPerf takes a tokenizer's path for a repository in the hub's cache, and stops.
@@ -38,17 +37,17 @@ def arguments(load: Load) -> list[Value]:
     # Counted by the server: text that is split into tokens once more gives other numbers.
     words += ["--extra-inputs", "ignore_eos:true", "--use-server-token-count"]
     if load.concurrency is not None:
-        words += ["--concurrency", str(load.concurrency)]
+        words += ["--concurrency", word(load.concurrency)]
     if load.request_rate is not None:
-        words += ["--request-rate", flags.number(load.request_rate)]
+        words += ["--request-rate", word(load.request_rate)]
     if load.max_concurrency is not None:
         words += ["--concurrency", str(load.max_concurrency)]
-    words += ["--request-count", str(load.requests)]
+    words += ["--request-count", word(load.requests)]
     if load.warmup:
-        words += ["--warmup-request-count", str(load.warmup)]
+        words += ["--warmup-request-count", word(load.warmup)]
     # By default it makes 100 prompts and sends them again: those would be prefix-cache hits.
-    words += ["--num-dataset-entries", str((load.requests or 0) + (load.warmup or 0))]
-    words += ["--random-seed", str(load.seed)]
+    words += ["--num-dataset-entries", word(load.prompts)]
+    words += ["--random-seed", word(load.seed)]
     bounds = load.goodput("time_to_first_token", "inter_token_latency", "request_latency")
     words += ["--goodput", " ".join(bounds)] if bounds else []
     words += ["--artifact-dir", load.folder, "--export-level", "records", "--ui", "none"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.feasibility.benchmarks import human_integer
@@ -12,10 +12,13 @@ from recipe_toolkit.feasibility.serving import effective_args
 from recipe_toolkit.plan import aiperf, flags, lm_eval, vllm_bench
 from recipe_toolkit.plan.container import Needs, housed
 from recipe_toolkit.plan.load import Load, Tokenizer, artifacts, tokenizer
-from recipe_toolkit.plan.model import Accuracy, Point, Process
+from recipe_toolkit.plan.model import Accuracy, Point, Process, Search
+from recipe_toolkit.plan.search import count, most_points, repeat_id, seed
 from recipe_toolkit.plan.tools import Runner, folder, runner
-from recipe_toolkit.plan.values import RunPath, Value, url
+from recipe_toolkit.plan.values import Asked, RunPath, Value, url
 from recipe_toolkit.recipe import Benchmark, Recipe
+from recipe_toolkit.recipe import Search as SearchOf
+from recipe_toolkit.slo import AGGREGATES
 
 ROLE = "client"
 _NODE = 0
@@ -38,6 +41,8 @@ def points(recipe: Recipe, cluster: Cluster, entry: Process) -> Iterator[Point]:
         if benchmark.client == "command":
             yield _command(recipe, cluster, entry, benchmark)
             continue
+        if benchmark.search is not None:
+            yield _search(recipe, cluster, entry, benchmark, benchmark.search)
         # Round by round: what changes with time is then no difference between loads.
         for repeat in range(1, benchmark.repeats + 1):
             for concurrency in benchmark.concurrency:
@@ -65,11 +70,6 @@ def _repeated(
     return replace(one, repeat_of=point, repeat=repeat)
 
 
-def repeat_id(point: str, repeat: int) -> str:
-    """The id of the ``repeat``-th measurement (from 1) of ``point``."""
-    return f"{point}-rep{repeat}"
-
-
 def _loaded(
     recipe: Recipe,
     cluster: Cluster,
@@ -79,6 +79,53 @@ def _loaded(
     concurrency: int | None,
     rate: float | None,
 ) -> Point:
+    requests = count(benchmark.requests, benchmark.requests_per_concurrency, concurrency)
+    warmup = count(benchmark.warmup, benchmark.warmup_per_concurrency, concurrency)
+    numbers = {"concurrency": concurrency, "request_rate": rate, "requests": requests, "warmup": warmup}
+    made = _point(recipe, cluster, entry, benchmark, point, {**numbers, "seed": seed(benchmark.seed, point)})
+    return replace(made, concurrency=concurrency, request_rate=rate, requests=requests, warmup=warmup)
+
+
+def _search(recipe: Recipe, cluster: Cluster, entry: Process, benchmark: Benchmark, wanted: SearchOf) -> Point:
+    """What stands for all its points: the numbers that each of them has of its own are asked for as it runs."""
+    rules = {key: getattr(benchmark, key) for key in ("requests", "warmup")}
+    numbers = {
+        wanted.over: Asked(wanted.over),
+        **{
+            key: Asked(key) if getattr(benchmark, f"{key}_per_concurrency") is not None else fixed
+            for key, fixed in rules.items()
+        },
+        "seed": Asked("seed"),
+    }
+    search = Search(
+        over=wanted.over,
+        least=wanted.least,
+        most=wanted.most,
+        maximize=wanted.maximize,
+        bounds={key: bound for key, bound in vars(recipe.slo).items() if key in AGGREGATES and bound is not None},
+        resolution=wanted.resolution,
+        repeats=wanted.repeats,
+        confidence=wanted.confidence,
+        points=wanted.points
+        or most_points(wanted.least, wanted.most, wanted.resolution, wanted.repeats, wanted.maximize),
+        deadline_s=wanted.deadline_s,
+        seed=benchmark.seed,
+        requests_per_concurrency=benchmark.requests_per_concurrency,
+        warmup_per_concurrency=benchmark.warmup_per_concurrency,
+        **rules,
+    )
+    return replace(_point(recipe, cluster, entry, benchmark, benchmark.name, numbers), search=search)
+
+
+def _point(
+    recipe: Recipe,
+    cluster: Cluster,
+    entry: Process,
+    benchmark: Benchmark,
+    point: str,
+    numbers: Mapping[str, Any],
+) -> Point:
+    """``numbers``: those of the load, which the point itself does not say yet."""
     load = Load(
         point=point,
         entry=url(entry.name, entry.node),
@@ -89,13 +136,9 @@ def _loaded(
         osl=benchmark.osl,
         isl_min=benchmark.isl_min,
         osl_min=benchmark.osl_min,
-        concurrency=concurrency,
-        request_rate=rate,
         max_concurrency=benchmark.max_concurrency,
-        requests=_count(benchmark.requests, benchmark.requests_per_concurrency, concurrency),
-        warmup=_count(benchmark.warmup, benchmark.warmup_per_concurrency, concurrency),
-        seed=_seed(benchmark, point),
         slo=recipe.slo,
+        **{"concurrency": None, "request_rate": None, **numbers},
     )
     program = _runner(recipe, cluster, benchmark.client)
     words = [program.head, *_ARGUMENTS[benchmark.client](load), *flags.render(benchmark.args)]
@@ -109,11 +152,7 @@ def _loaded(
         osl=load.osl,
         isl_min=load.isl_min,
         osl_min=load.osl_min,
-        concurrency=concurrency,
-        request_rate=rate,
         max_concurrency=load.max_concurrency,
-        requests=load.requests,
-        warmup=load.warmup,
     )
 
 
@@ -200,15 +239,3 @@ def _process(
     )
     paths = [*([text.where] if text.local else []), *([data] if data else [])]
     return housed(process, program, cluster.container, Needs(paths, folder=RunPath(artifacts(point))))
-
-
-def _count(fixed: int | None, per_concurrency: int | None, concurrency: int | None) -> int | None:
-    if fixed is not None:
-        return fixed
-    return per_concurrency * concurrency if per_concurrency is not None and concurrency is not None else None
-
-
-def _seed(benchmark: Benchmark, point: str) -> int:
-    """A seed of each point's own: with one for all, a point's prompts are those of the point before it,
-    and the engines have them in their prefix caches."""
-    return (benchmark.seed + zlib.crc32(point.encode())) % 2**31

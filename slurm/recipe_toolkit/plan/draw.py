@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from recipe_toolkit import slo
 from recipe_toolkit.plan.model import Plan, Point, Process
 from recipe_toolkit.plan.rehearsal import notice
 from recipe_toolkit.plan.values import Value, show
 
 _INDENT = "    "
+_OVER = {"concurrency": "in flight", "request_rate": "a second"}
 
 
 def draw(plan: Plan, memory: Sequence[str] = (), answered: Mapping[str, str] | None = None) -> str:
@@ -19,7 +22,7 @@ def draw(plan: Plan, memory: Sequence[str] = (), answered: Mapping[str, str] | N
     """
     lint = [f"{rule}: {why}" for rule, why in sorted((answered or {}).items())]
     parts = [_head(plan), _picture(plan), _points(plan), *_listed("memory", memory), *_listed("lint answered", lint)]
-    parts += [*_images(plan), *_setup(plan)]
+    parts += [*_searches(plan), *_images(plan), *_setup(plan)]
     parts += [_process(process) for process in plan.processes]
     parts += [_process(point.process) for point in plan.benchmarks]
     return "\n\n".join(parts) + "\n"
@@ -139,15 +142,52 @@ def _points(plan: Plan) -> str:
 
 
 def _row(point: Point) -> tuple[str, ...]:
-    if point.concurrency is not None:
+    search = point.search
+    requests: object = point.requests
+    warmup: object = point.warmup
+    if search is not None:
+        load = f"search {search.least:g}-{search.most:g} {_OVER[search.over]}"
+        requests = _rule(search.requests, search.requests_per_concurrency)
+        warmup = _rule(search.warmup, search.warmup_per_concurrency)
+    elif point.concurrency is not None:
         load = f"{point.concurrency} in flight"
     elif point.request_rate is not None:
         load = f"{point.request_rate:g}/s"
     else:
         load = "-"
     isl, osl = _length(point.isl_min, point.isl), _length(point.osl_min, point.osl)
-    numbers = (isl, osl, load, point.requests, point.warmup, f"{point.timeout_s:g} s")
+    numbers = (isl, osl, load, requests, warmup, f"{point.timeout_s:g} s")
     return (point.id, point.client, *("-" if item is None else str(item) for item in numbers))
+
+
+def _rule(fixed: int | None, each: int | None) -> str | None:
+    return f"{each} each" if each is not None else None if fixed is None else str(fixed)
+
+
+def _searches(plan: Plan) -> list[str]:
+    """What each search looks for, and what it costs at most."""
+    found = []
+    for point in plan.benchmarks:
+        search = point.search
+        if search is None:
+            continue
+        what = "most total tokens/s per GPU" if search.maximize != "goodput" else "most goodput"
+        bounds = ", ".join(slo.said(name, bound) for name, bound in search.bounds.items())
+        limits = [f"at most {search.points} points"]
+        limits += [f"{_clock(round(search.deadline_s))} of measuring"] if search.deadline_s is not None else []
+        longest = min(search.points * point.timeout_s, search.deadline_s or math.inf, plan.time_limit_s)
+        hours = len(plan.nodes) * longest / 3600
+        sure = "nothing is repeated"
+        if search.repeats > 1:
+            sure = f"each end measured up to {search.repeats} times, confidence {search.confidence:g}"
+        lines = [
+            f"search {point.id}: {what}" + (f" with {bounds}" if bounds else ""),
+            f"{_INDENT}over {search.over} from {search.least:g} to {search.most:g}, to within "
+            f"{search.resolution * 100:.3g} % of the load; {sure}",
+            f"{_INDENT}{', '.join(limits)}; {hours:.3g} node-hours at most",
+        ]
+        found.append("\n".join(lines))
+    return found
 
 
 def _length(shortest: int | None, longest: int | None) -> str | int | None:

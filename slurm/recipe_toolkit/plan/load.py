@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 from recipe_toolkit.cluster import Cluster
 from recipe_toolkit.plan import flags
 from recipe_toolkit.plan.sim import TOKENIZER
 from recipe_toolkit.plan.tools import source
-from recipe_toolkit.plan.values import RunPath, Value
+from recipe_toolkit.plan.values import Asked, RunPath, Value
 from recipe_toolkit.recipe import Recipe, Slo
+
+# Of a search it is known only when a point is asked for.
+Number = Union[int, float, Asked]
+
+
+def word(value: Number | None) -> Value:
+    """A number as a client takes it."""
+    return value if isinstance(value, Asked) else flags.number(value) if value is not None else "None"
 
 
 @dataclass(frozen=True)
@@ -53,18 +62,25 @@ class Load:
     osl: int | None
     isl_min: int | None
     osl_min: int | None
-    concurrency: int | None
-    request_rate: float | None
+    concurrency: Number | None
+    request_rate: Number | None
     max_concurrency: int | None
-    requests: int | None
-    warmup: int | None
-    seed: int
+    requests: Number | None
+    warmup: Number | None
+    seed: Number
     slo: Slo
 
     @property
     def folder(self) -> RunPath:
         """The client's folder in the run folder."""
         return RunPath(artifacts(self.point))
+
+    @property
+    def prompts(self) -> Number:
+        """Prompts that differ: one for each request, its warm-up included."""
+        if isinstance(self.requests, Asked) or isinstance(self.warmup, Asked):
+            return Asked("prompts")
+        return (self.requests or 0) + (self.warmup or 0)
 
     def goodput(self, ttft: str, tpot: str, e2e: str) -> list[str]:
         """The bounds on each request, in ms, as NAME:MS in the client's names."""

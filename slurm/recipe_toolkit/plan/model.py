@@ -138,12 +138,42 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Search:
+    """The highest load within the SLO is looked for; which loads are measured is decided as the points come in.
+
+    ``over``: ``concurrency`` or ``request_rate`` (requests/s); loads from ``least`` to ``most`` are in its unit.
+    ``maximize``: ``total_tps_per_gpu`` or ``goodput``. ``bounds``: of the slo, those on a point's aggregates.
+    ``resolution``: how far apart the ends of the knee may be, as a share of the load. ``repeats``: points at each end.
+    ``confidence``: that the knee is between them. ``points``, ``deadline_s``: what it may take at most.
+    ``requests`` and ``warmup``: of a point, by themselves or for each in flight. ``seed``: of the benchmark.
+    """
+
+    over: str
+    least: float
+    most: float
+    maximize: str
+    bounds: Mapping[str, float]
+    resolution: float
+    repeats: int
+    confidence: float
+    points: int
+    deadline_s: float | None
+    seed: int
+    requests: int | None = None
+    requests_per_concurrency: int | None = None
+    warmup: int | None = None
+    warmup_per_concurrency: int | None = None
+
+
+@dataclass(frozen=True)
 class Point:
     """One measurement. ``process`` is the client's, started by the agent of its node.
 
     ``isl``, ``osl``: tokens wanted (None for a command); with ``isl_min`` or ``osl_min`` uniform from
     there. ``requests`` and ``warmup`` are numbers of requests. ``artifacts``: folder in the run folder.
     ``repeat_of``, ``repeat``: of measurements of one point, the id that they share, and which this is, from 1.
+    ``search``: this stands for all points of a search, whose numbers the process holds as
+    :class:`recipe_toolkit.plan.values.Asked`; :func:`recipe_toolkit.plan.search.asked` makes one of them.
     """
 
     id: str
@@ -163,6 +193,7 @@ class Point:
     accuracy: Accuracy | None = field(default=None, metadata=_WHERE_SAID)
     repeat_of: str | None = field(default=None, metadata=_WHERE_SAID)
     repeat: int | None = field(default=None, metadata=_WHERE_SAID)
+    search: Search | None = field(default=None, metadata=_WHERE_SAID)
 
 
 @dataclass(frozen=True)
@@ -292,7 +323,8 @@ def _process(data: Mapping[str, Any]) -> Process:
 def _point(data: Mapping[str, Any]) -> Point:
     asked = data.get("accuracy")
     accuracy = Accuracy(**{**asked, "tasks": tuple(asked["tasks"])}) if asked else None
-    return Point(**{**data, "process": _process(data["process"]), "accuracy": accuracy})
+    search = Search(**data["search"]) if data.get("search") else None
+    return Point(**{**data, "process": _process(data["process"]), "accuracy": accuracy, "search": search})
 
 
 def plan_from_json(data: Mapping[str, Any]) -> Plan:

@@ -110,6 +110,13 @@ class ImagePart:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A number of the point that a search asks for: ``concurrency``, ``requests`` …; none is left when it is bound."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Join:
     """The parts, one after the other."""
 
@@ -138,6 +145,7 @@ Ref = Union[
     User,
     NodeFolder,
     ImagePart,
+    Asked,
     WhereThere,
     Join,
     Json,
@@ -158,6 +166,7 @@ _SIMPLE: dict[str, type] = {
     "user": User,
     "node_folder": NodeFolder,
     "image_part": ImagePart,
+    "asked": Asked,
 }
 _NAMES = {cls: name for name, cls in _SIMPLE.items()}
 
@@ -254,6 +263,7 @@ _RESOLVED: Mapping[type, Callable[[Any, Bindings, int], str]] = {
     User: lambda _, bindings, node: _said(bindings.nodes[node].user, f"the user of node {node}"),
     NodeFolder: lambda _, bindings, node: _said(bindings.nodes[node].folder, f"the folder of node {node}"),
     ImagePart: lambda _, bindings, __: _said(bindings.image_part, "the file that an image is fetched into"),
+    Asked: lambda value, _, __: _said("", f"which {value.name} the search asks for"),
 }
 
 
@@ -319,6 +329,7 @@ _SHOWN: dict[type, str] = {
     User: "<uid:gid>",
     NodeFolder: "<folder of the node>",
     ImagePart: "<temporary file>",
+    Asked: "<{0.name}>",
     Python: "<python>",
     Program: "{0.name}",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from recipe_toolkit.plan import flags
-from recipe_toolkit.plan.load import Load
+from recipe_toolkit.plan.load import Load, word
 from recipe_toolkit.plan.values import Json, Value
 
 SUMMARY = "vllm_bench.json"
@@ -51,15 +51,15 @@ def arguments(load: Load) -> list[Value]:
     words += ["--dataset-name", "random", "--random-input-len", isl, "--random-output-len", osl]
     words += ["--random-range-ratio", ratio, "--ignore-eos"]
     if load.concurrency is not None:
-        words += ["--max-concurrency", str(load.concurrency)]
+        words += ["--max-concurrency", word(load.concurrency)]
     if load.request_rate is not None:
-        words += ["--request-rate", flags.number(load.request_rate)]
+        words += ["--request-rate", word(load.request_rate)]
     if load.max_concurrency is not None:
         words += ["--max-concurrency", str(load.max_concurrency)]
-    words += ["--num-prompts", str(load.requests)]
+    words += ["--num-prompts", word(load.requests)]
     if load.warmup:
-        words += ["--num-warmups", str(load.warmup)]
-    words += ["--seed", str(load.seed)]
+        words += ["--num-warmups", word(load.warmup)]
+    words += ["--seed", word(load.seed)]
     bounds = load.goodput("ttft", "tpot", "e2el")
     words += ["--goodput", *bounds] if bounds else []
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99"]

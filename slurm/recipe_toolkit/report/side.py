@@ -19,7 +19,7 @@ from recipe_toolkit.rundir import RunDir, read_json
 # Fields of a recipe that are no condition of a measurement, or that its results and points say already.
 _NO_CONDITION = ("schema", "name", "description", "source", "published", "slo", "deadlines", "time_limit", "resources")
 _SAID = (("engine", "kind"), ("engine", "version"), ("model", "served_name"))
-_LOADS = ("concurrency", "request_rate", "timeout")
+_LOADS = ("concurrency", "request_rate", "search", "timeout")
 _NO_CONDITION_OF_A_SITE = (
     "schema",
     "name",

@@ -29,6 +29,8 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
 
     Invalid points are marked in front, with their reasons below.
     """
+    from recipe_toolkit.report.search_text import searches  # which has tables of this kind
+
     points = results["points"]
     blocks = [_head(results, width)]
     timed = [point for point in points if not text.of_accuracy(point)]
@@ -39,6 +41,7 @@ def render_table(results: Mapping[str, Any], width: int = WIDTH) -> str:
         blocks.append(
             "\n".join(["repeats: mean ± standard deviation", aligned(_spreads(results), _repeated(results), width)])
         )
+    blocks += searches(results, width)
     rows = score_rows(points)
     if rows:
         blocks.append(aligned(score_columns(), rows, width))

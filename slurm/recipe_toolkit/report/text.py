@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recipe_toolkit import slo as slo_names
+
 MISSING = "–"
 SIMULATED = "simulated engine: no figure here is a measurement of a real model"
 REHEARSAL = "rehearsal on the simulated engine: no figure here is a measurement of a real model or a GPU"
@@ -130,15 +132,7 @@ def slo(point: Mapping[str, Any]) -> str:
 
 def bound(name: str, value: float) -> str:
     """A bound of the recipe's ``slo``: ``mean TTFT ≤ 2.5 s``."""
-    words = {
-        "ttft_mean_s": ("mean TTFT", "s"),
-        "tpot_mean_ms": ("mean TPOT", "ms"),
-        "ttft_s": ("TTFT of each request", "s"),
-        "tpot_ms": ("TPOT of each request", "ms"),
-        "e2e_s": ("E2E of each request", "s"),
-    }
-    what, unit = words.get(name, (name, ""))
-    return f"{what} ≤ {value:g} {unit}".strip()
+    return slo_names.said(name, value)
 
 
 def mark(results: Mapping[str, Any]) -> str | None:

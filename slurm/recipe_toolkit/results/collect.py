@@ -26,7 +26,6 @@ from recipe_toolkit.results.model import (
     PointResult,
     Requests,
     Results,
-    Stat,
     Step,
     scrub,
 )
@@ -35,6 +34,7 @@ from recipe_toolkit.results.rules import Reason
 from recipe_toolkit.results.search.model import SearchResult
 from recipe_toolkit.results.steady import steady
 from recipe_toolkit.results.vllm_bench import read_vllm_bench
+from recipe_toolkit.slo import AGGREGATES
 
 _READERS = {
     "aiperf": read_aiperf,
@@ -117,7 +117,7 @@ def build_results(
     known: Mapping[str, Any] = {"state": state} if isinstance(state, str) else state
     name = str(known.get("state") or "lost")
     message = known.get("message")
-    reasons = _run_reasons(plan, name, message, points)
+    reasons = _run_reasons(plan, name, message, points, search)
     return Results(
         run=run_id,
         recipe=plan.name,
@@ -128,7 +128,7 @@ def build_results(
         rehearsal=plan.rehearsal,
         gpus=Gpus(plan.gpu, plan.device, plan.gpus.allocated, plan.gpus.working, dict(plan.gpus.by_role)),
         state=name,
-        points_wanted=len(plan.benchmarks),
+        points_wanted=_points_wanted(plan, search),
         points=tuple(points),
         layout=_layout(plan),
         nodes=_hosts(plan, known.get("nodes")),
@@ -202,27 +202,36 @@ def _per_gpu(plan: Plan, rate: float | None) -> PerGpu:
 
 
 def _bounds(plan: Plan, figures: Figures) -> dict[str, Bound]:
-    """The bounds on means; those on single requests are the goodput's."""
-
-    def mean(stat: Stat | None, scale: float) -> float | None:
-        return None if stat is None or stat.mean is None else stat.mean * scale
-
-    seen = {"ttft_mean_s": mean(figures.ttft_ms, 0.001), "tpot_mean_ms": mean(figures.tpot_ms, 1.0)}
-    return {
-        name: Bound(bound, seen[name], None if seen[name] is None else (seen[name] or 0.0) <= bound)
-        for name, bound in plan.slo.items()
-        if name in seen
-    }
+    """The bounds on means and percentiles; those on single requests are the goodput's."""
+    found = {}
+    for name, bound in plan.slo.items():
+        figure = AGGREGATES.get(name)
+        if figure is not None:
+            value = getattr(getattr(figures, figure.stat), figure.key, None)
+            seen = None if value is None else value * figure.scale
+            found[name] = Bound(bound, seen, None if seen is None else seen <= bound)
+    return found
 
 
-def _run_reasons(plan: Plan, state: str, message: object, points: Sequence[PointResult]) -> list[str]:
+def _points_wanted(plan: Plan, search: Sequence[SearchResult]) -> int:
+    """Points of the plan; of a search those that it asked for."""
+    return sum(point.search is None for point in plan.benchmarks) + sum(item.points_measured for item in search)
+
+
+def _run_reasons(
+    plan: Plan, state: str, message: object, points: Sequence[PointResult], search: Sequence[SearchResult]
+) -> list[str]:
     reasons = []
-    invalid = [point.id for point in points if not point.valid]
+    # A search goes beyond what the engines bear: its answer says which points it rests on.
+    searched = {name: item.benchmark for item in search for load in item.loads for name in load.points}
+    invalid = [point.id for point in points if not point.valid and point.id not in searched]
     if invalid:
-        reasons.append(f"{len(invalid)} of {len(plan.benchmarks)} points invalid: {', '.join(invalid)}")
+        reasons.append(f"{len(invalid)} of {_points_wanted(plan, search)} points invalid: {', '.join(invalid)}")
     if state not in _ENDED:
         return reasons
-    measured = {point.id for point in points}
+    counted = {searched.get(point.id) for point in points if point.valid}
+    reasons += [f"no point of the search {item.benchmark} counts" for item in search if item.benchmark not in counted]
+    measured = {*(point.id for point in points), *(item.benchmark for item in search)}
     missing = [point.id for point in plan.benchmarks if point.id not in measured]
     if missing:
         reasons.append(f"{len(missing)} of {len(plan.benchmarks)} points not measured: {', '.join(missing)}")

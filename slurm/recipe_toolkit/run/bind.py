@@ -9,6 +9,7 @@ from typing import Any
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.model import Process
+from recipe_toolkit.plan.search import clients
 from recipe_toolkit.plan.values import Bindings, NodeBinding
 from recipe_toolkit.run import environment, facts, leftovers
 from recipe_toolkit.run.context import Context
@@ -38,7 +39,7 @@ async def bind(context: Context) -> None:
     ports = await reserve(context, plan.processes)
     nodes = tuple(_node(context, node.index, found[node.index]) for node in plan.nodes)
     context.bindings = Bindings(str(context.run.root), nodes, ports, context.where.job_id)
-    rebind(context, [*plan.processes, *(point.process for point in plan.benchmarks)])
+    rebind(context, [*plan.processes, *clients(plan)])
     if context.where.attempt > 0:
         await together(*(_sweep(context, node.index) for node in plan.nodes))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from recipe_toolkit.errors import DeadlineError, RunError
 from recipe_toolkit.plan.model import Process
+from recipe_toolkit.plan.search import clients
 from recipe_toolkit.run import bind, http, launch
 from recipe_toolkit.run.context import Clock, Context, Target
 from recipe_toolkit.run.control import BEAT_S
@@ -124,7 +125,7 @@ async def _new_ports(context: Context, group: Group) -> None:
     context.rebinding.discard(group.name)
     ports = await bind.reserve(context, group.processes)
     context.move_ports(ports)
-    bind.rebind(context, [*context.plan.processes, *(point.process for point in context.plan.benchmarks)])
+    bind.rebind(context, [*context.plan.processes, *clients(context.plan)])
     await launch.launch(context, group.processes)
 
 

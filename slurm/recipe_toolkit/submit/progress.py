@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from recipe_toolkit.plan.search import count
 from recipe_toolkit.rundir import RunDir, read_json
 
+_ASKED = re.compile(r"(.+)-([cr])([0-9]+)(?:\.[0-9]+)?-rep[0-9]+")
 _TAIL = 16 * 1024 * 1024  # of a file that is longer when it is first read
 _REQUESTS = "vllm:request_success_total"
 _TOKENS = "vllm:generation_tokens_total"
@@ -45,7 +48,7 @@ class ProgressReader:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._wanted, names = _planned(run)
+        self._wanted, self._rules, names = _planned(run)
         self._series = {name: _Series() for name in names}
 
     def of(self, point: str) -> Progress | None:
@@ -61,7 +64,18 @@ class ProgressReader:
             for series in found
             if (seconds := _difference(series.before, series.last, 0)) > 0
         ]
-        return Progress(round(done), self._wanted.get(point), sum(rates) if rates else None)
+        return Progress(round(done), self._requests(point), sum(rates) if rates else None)
+
+    def _requests(self, point: str) -> int | None:
+        """Of a point, its warm-up included; of one of a search by its rule."""
+        asked = _ASKED.fullmatch(point)
+        if asked is None or asked[1] not in self._rules:
+            return self._wanted.get(point)
+        rule, concurrency = self._rules[asked[1]], int(asked[3] or 0) if asked[2] == "c" else None
+        counts = [
+            count(rule.get(key), rule.get(f"{key}_per_concurrency"), concurrency) for key in ("requests", "warmup")
+        ]
+        return None if counts[0] is None else counts[0] + (counts[1] or 0)
 
     def _read(self, name: str, series: _Series, point: str) -> None:
         try:
@@ -101,8 +115,8 @@ def _difference(one: tuple[float, ...] | None, other: tuple[float, ...] | None, 
     return max(0.0, other[field] - one[field]) if one is not None and other is not None else 0.0
 
 
-def _planned(run: RunDir) -> tuple[dict[str, int], list[str]]:
-    """Requests by point, warm-up included; and the names of the processes whose counters tell."""
+def _planned(run: RunDir) -> tuple[dict[str, int], dict[str, Mapping[str, Any]], list[str]]:
+    """Requests by point, warm-up included; by search its rule for them; names of the processes whose counters tell."""
     try:
         plan = read_json(run.plan)
         wanted = {
@@ -110,7 +124,8 @@ def _planned(run: RunDir) -> tuple[dict[str, int], list[str]]:
             for point in plan["benchmarks"]
             if point["requests"] is not None
         }
+        rules = {str(point["id"]): point["search"] for point in plan["benchmarks"] if point.get("search")}
         names = [str(item["name"]) for item in plan["processes"] if item["api"] and item["role"] in _ANSWERING]
     except (OSError, ValueError, KeyError, TypeError):
-        return {}, []
-    return wanted, names
+        return {}, {}, []
+    return wanted, rules, names

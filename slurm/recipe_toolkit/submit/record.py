@@ -35,6 +35,7 @@ class Record:
     nodes: tuple[Mapping[str, Any], ...] = ()
     processes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: Mapping[str, str] = field(default_factory=dict)
+    searches: Mapping[str, str] = field(default_factory=dict)
     born: float = 0.0
     cut: bool = False
     tasks_ended: bool = False
@@ -85,6 +86,7 @@ def read_record(run: RunDir) -> Record:
         ),
         processes={name: view for name, view in _mapping(state.get("processes")).items() if isinstance(view, dict)},
         points={name: view for name, view in _mapping(state.get("points")).items() if isinstance(view, str)},
+        searches={name: said for name, said in _mapping(state.get("searches")).items() if isinstance(said, str)},
         born=born,
         cut=end is not None,
         tasks_ended=state.get("state") not in FINAL and _tasks_ended(run),

@@ -64,6 +64,7 @@ class RunState:
     """One run, as people and scripts are told of it. Times are Unix times.
 
     ``stale``: the run ended without a word, so nodes, processes and points are as they were last known.
+    ``searches``: of each search how far it is.
     ``rehearsal``: the simulated engine stands in for the recipe's.
     ``hidden``: the scheduler never tells us of this job; the folder alone does.
     ``certain``: False where a state.json that is still on its way could change the state.
@@ -84,6 +85,7 @@ class RunState:
     nodes: tuple[Any, ...] = ()
     processes: dict[str, Any] = field(default_factory=dict)
     points: dict[str, str] = field(default_factory=dict)
+    searches: dict[str, str] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
     stale: bool = False
     rehearsal: bool = False
@@ -198,6 +200,7 @@ def join(record: Record, word: Word | None, now: float, folder: str) -> RunState
         nodes=record.nodes,
         processes=dict(record.processes),
         points=dict(record.points),
+        searches=dict(record.searches),
         trouble=record.trouble,
         stale=state in FINAL and (record.cut or not record.final),
         rehearsal=record.rehearsal,

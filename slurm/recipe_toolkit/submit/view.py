@@ -70,7 +70,8 @@ class Viewer:
             logs = [(log.path.stat().st_mtime, log) for log in list_logs(self._run)]
         except OSError:
             return "", ""
-        clients = [item for item in logs if point is not None and item[1].name == f"bench-{point}"]
+        # All points of a search have one client, which is called as their names begin.
+        clients = [item for item in logs if point is not None and f"bench-{point}-".startswith(f"{item[1].name}-")]
         if not logs:
             return "", ""
         log = max(clients or logs, key=lambda item: item[0])[1]
@@ -155,7 +156,8 @@ def _points(view: View) -> list[str]:
     if view.point is not None:
         line += f"; {view.point}: {view.progress if view.progress is not None else 'running'}"
     failed: Sequence[str] = [name for name, said in points.items() if said == "failed"]
-    return [line + (f"; failed: {', '.join(failed)}" if failed else "")]
+    searches = [f"search {name}: {said}" for name, said in view.record.searches.items()]
+    return [line + (f"; failed: {', '.join(failed)}" if failed else ""), *searches]
 
 
 def _cut(line: str, width: int) -> str:

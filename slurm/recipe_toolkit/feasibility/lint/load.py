@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recipe_toolkit.faults import Fault
-from recipe_toolkit.feasibility.benchmarks import human_integer
+from recipe_toolkit.feasibility.benchmarks import human_integer, most_in_flight
 from recipe_toolkit.feasibility.lint.registry import rule
 from recipe_toolkit.feasibility.serving import effective_args, where_set
 from recipe_toolkit.recipe import Recipe, Role
@@ -30,7 +30,7 @@ class _Load:
 
 
 def _loads(recipe: Recipe) -> Iterator[_Load]:
-    most = [max(item.concurrency, default=item.max_concurrency or 0) for item in recipe.benchmarks]
+    most = [most_in_flight(item) or item.max_concurrency or 0 for item in recipe.benchmarks]
     concurrency = max(most, default=0)
     for role in recipe.roles:
         if role.name != "prefill" and concurrency:

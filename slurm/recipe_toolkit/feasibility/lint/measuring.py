@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from recipe_toolkit.faults import Fault
 from recipe_toolkit.feasibility.lint.registry import rule
+from recipe_toolkit.feasibility.search import least_requests
 from recipe_toolkit.feasibility.serving import effective_args, where_set
 from recipe_toolkit.recipe import Benchmark, Recipe
 
@@ -40,10 +41,12 @@ def stream_interval(recipe: Recipe) -> Iterator[Fault]:
 def percentiles(recipe: Recipe) -> Iterator[Fault]:
     """Requests of the smallest point against the highest percentile that is looked at."""
     asked = [float(item) for entry in recipe.published for name in entry.metrics for item in _PERCENTILE.findall(name)]
+    # A search is refused for it.
+    bounds = [float(item) for name, value in vars(recipe.slo).items() if value for item in _PERCENTILE.findall(name)]
     for index, benchmark in enumerate(recipe.benchmarks):
         given = str(benchmark.args.get("metric-percentiles", "")).split(",")
         own = [float(item) for item in given if re.fullmatch(r"\d+(\.\d+)?", item.strip())]
-        highest = max([*asked, *own], default=0.0)
+        highest = max([*asked, *own, *(bounds if benchmark.search is None else ())], default=0.0)
         fewest = _fewest(benchmark)
         if fewest is None or not 0 < highest < 100:
             continue
@@ -61,6 +64,8 @@ def percentiles(recipe: Recipe) -> Iterator[Fault]:
 def _fewest(benchmark: Benchmark) -> int | None:
     if benchmark.requests is not None:
         return benchmark.requests
+    if benchmark.search is not None:
+        return least_requests(benchmark)
     if benchmark.requests_per_concurrency is None or not benchmark.concurrency:
         return None
     return benchmark.requests_per_concurrency * min(benchmark.concurrency)

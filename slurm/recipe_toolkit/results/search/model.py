@@ -70,7 +70,7 @@ class SearchResult:
     first; None while it runs. ``why``: why it stopped, a sentence. ``confidence``: that the knee is where it is said
     to be (None: nothing was repeated). ``binding``: the bounds that the load above the knee misses. ``monotone``:
     whether no load above a missed one was met. ``noise_ratio``: spread between repeats, standard deviation over mean,
-    of the noisiest bound. ``points_most``: how many points it may take; ``measuring_s``: how long they took so far.
+    of the bound that binds. ``points_most``: how many points it may take; ``measuring_s``: how long they took so far.
     """
 
     benchmark: str
