@@ -18,6 +18,7 @@ from support import require
 
 ROOT = Path(__file__).parents[1]
 ANSIBLE = ROOT / "ansible"
+BIN = Path(sys.executable).parent
 MINI_NODES = ROOT / "scripts" / "mini-nodes"
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 # What the rig differs in from the shipped inventories. Limits are such as root of a container may set.

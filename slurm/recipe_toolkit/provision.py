@@ -69,7 +69,7 @@ def find_ansible() -> str:
 class Progress:
     """What is worth showing of ansible-playbook's output: plays, and tasks that changed or refused something.
 
-    ``unreached``, ``failed``: nodes, as its recap has them.
+    ``nodes``, ``unreached``, ``failed``: as its recap has them; ``nodes`` is None before there is one.
     """
 
     def __init__(self) -> None:
@@ -77,17 +77,19 @@ class Progress:
         self._shown = ""
         self._hidden = False
         self._recap = False
+        self.nodes: list[str] | None = None
         self.unreached: list[str] = []
         self.failed: list[str] = []
 
     def feed(self, line: str) -> list[str]:
         """The lines to show now that ``line`` has come."""
         if line.startswith("PLAY RECAP"):
-            self._recap = True
+            self._recap, self.nodes = True, []
             return ["", line.rstrip(" *")]
         if self._recap:
             if match := _RECAP.match(line):
                 name, unreached, failed = match.groups()
+                self.nodes = [*(self.nodes or []), name]
                 self.unreached += [name] if int(unreached) else []
                 self.failed += [name] if int(failed) else []
             return [line] if line else []
@@ -134,8 +136,11 @@ def provision(
         for line in process.stdout:
             show(progress, line.rstrip("\n"))
         code = process.wait()
+    if not code and progress.nodes == []:
+        hint = "put the nodes under all.children.nodes.hosts, as --example shows"
+        raise RecipeError(f"{inventory}: no host is in the group nodes: nothing was done", hint=hint)
     if code:
         nodes = {"failed": progress.failed, "not reached": progress.unreached}
         told = "; ".join(f"{what}: {', '.join(names)}" for what, names in nodes.items() if names)
         hint = "run it again when that is mended: it goes on; --limit '!NODE' leaves a node out"
-        raise RecipeError(f"ansible-playbook: {told or f'exit code {code}'}", hint=hint)
+        raise RecipeError(f"ansible-playbook: {told or f'exit code {code}'}", hint=hint if told else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -142,6 +143,22 @@ def test_nobody_is_served_without_the_secret_nor_what_the_manifest_does_not_name
     assert (code, "403 not yours" in told) == (1, True), told
     code, told = third.call("fetch", plan=[[["other", 7, [["m11", first.address]]]]], stall=1)
     assert (code, "403 not yours" in told) == (1, True), told
+
+
+def test_a_copy_that_nobody_waits_for_any_more_is_ended_by_the_next_one(chain):
+    first, second, third = chain
+    second.serve()
+    left = third.start("fetch", plan=third.plan(second), stall=60)  # the node before never begins
+    deadline = time.monotonic() + 30
+    while not (third.run / "fetch.pid").exists():
+        assert time.monotonic() < deadline, left.communicate()
+        time.sleep(0.01)
+    third.serve()
+    left.communicate(timeout=30)
+    assert left.returncode == -signal.SIGTERM
+    code, told = third.call("fetch", plan=third.plan(first))
+    assert code == 0, told
+    assert third.whole()
 
 
 def test_two_copies_at_once_and_a_port_in_use_are_told(chain):

@@ -69,6 +69,10 @@ def test_a_role_or_a_folder_that_is_not_there_is_told_before_anything_runs(nodes
     code, out, err = provision(nodes, "--example", "spark")
     assert (code, out) == (1, "")
     assert "no example spark\nhint: there are b300x3, gb300-nvl72, spark4" in err
+    (tmp_path / "mine.yml").write_text("servers: {hosts: {melchior: {}}}\n")
+    code, out, err = provision(nodes, str(tmp_path / "mine.yml"), "--only", "preflight")
+    assert (code, "PLAY RECAP" in out) == (1, True), out
+    assert "mine.yml: no host is in the group nodes: nothing was done\nhint: put the nodes under" in err
     code, out, err = provision(nodes, inventory, "--playbooks", str(tmp_path))
     assert (code, out) == (1, "")
     assert f"no playbooks in {tmp_path}: site.yml is not there" in err

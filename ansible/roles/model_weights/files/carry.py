@@ -142,7 +142,7 @@ def stop(ask: dict) -> dict:
         with contextlib.suppress(OSError, ValueError):
             number = int(file.read_text())
             if b"python3" in Path(f"/proc/{number}/cmdline").read_bytes():
-                os.killpg(number, signal.SIGTERM)
+                os.killpg(os.getpgid(number), signal.SIGTERM)
                 wait_gone(number)
     for file in RUN.glob("*"):
         file.unlink()
@@ -325,7 +325,7 @@ def fetch(ask: dict) -> dict:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise Refused(f"{root}: another copy is under way here") from error
-            (RUN / "fetch.pid").write_text(str(os.getpgid(0)))
+            (RUN / "fetch.pid").write_text(str(os.getpid()))
             try:
                 told = Fetch(ask).all()
             finally:
