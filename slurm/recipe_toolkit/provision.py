@@ -14,6 +14,8 @@ from typing import Any
 from recipe_toolkit.errors import RecipeError
 
 _RECAP = re.compile(r"(\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)")
+# Where in a role a task stands that failed; what it said follows.
+_EXCERPT = re.compile(r"\[ERROR\]: Task failed|Origin: .*/roles/|\d+( |$)")
 # What Ansible prints of a task that did nothing on a node.
 _QUIET = ("ok: ", "skipping: ", "included: ")
 
@@ -84,14 +86,11 @@ class Progress:
     def feed(self, line: str) -> list[str]:
         """The lines to show now that ``line`` has come."""
         if line.startswith("PLAY RECAP"):
-            self._recap, self.nodes = True, []
+            self._recap, self.nodes = True, self.nodes or []
             return ["", line.rstrip(" *")]
+        self._recap = self._recap and not line.startswith("PLAY [")  # each playbook has its recap
         if self._recap:
-            if match := _RECAP.match(line):
-                name, unreached, failed = match.groups()
-                self.nodes = [*(self.nodes or []), name]
-                self.unreached += [name] if int(unreached) else []
-                self.failed += [name] if int(failed) else []
+            self._count(line)
             return [line] if line else []
         if line.startswith(("TASK [", "RUNNING HANDLER [")):
             self.task, self._hidden = line[line.index("[") + 1 : line.rindex("]")], True
@@ -99,12 +98,20 @@ class Progress:
         if line.startswith("PLAY ["):
             return ["", line.rstrip(" *")]
         if line and not line.startswith(" "):
-            self._hidden = line.startswith(_QUIET) and not line.rstrip().endswith("=>")
+            quiet = line.startswith(_QUIET) and not line.rstrip().endswith("=>")
+            self._hidden = quiet or bool(_EXCERPT.match(line))
         if self._hidden or not line:
             return []
         head = [] if self._shown == self.task or not self.task else [f"{self.task}:"]
         self._shown = self.task
         return [*head, f"  {line}"]
+
+    def _count(self, line: str) -> None:
+        if match := _RECAP.match(line):
+            name, unreached, failed = match.groups()
+            self.nodes = [*(self.nodes or []), name]
+            self.unreached += [name] if int(unreached) and name not in self.unreached else []
+            self.failed += [name] if int(failed) and name not in self.failed else []
 
 
 def provision(
