@@ -108,6 +108,6 @@ def test_every_step_has_a_section_with_its_undoing_and_every_section_of_a_role_i
         for play in yaml.safe_load((ANSIBLE / "site.yml").read_text())
     ]
     titles = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
-    assert [title for title in titles if title in steps] == steps
+    assert sorted(title for title in titles if (ANSIBLE / "roles" / title).exists()) == sorted(steps)
     for step in set(steps) - {"preflight"}:
-        assert "Undo: " in section(step), step
+        assert "Undo" in section(step), step
