@@ -63,6 +63,24 @@ def test_rows_beside_a_run(recipe, run):
     assert "rows.json" in recipe("compare", "ours.json", "rows.json").stdout
 
 
+def test_rows_on_the_page_of_a_run(recipe, run):
+    assert recipe("export", run.id, "--to", "inferencex", "-o", "rows.json").returncode == 0
+    rows = json.loads((recipe.folder / "rows.json").read_text())
+    (recipe.folder / "rows.json").write_text(json.dumps(rows[:1]))
+    done = recipe("report", run.id, "--published", "rows.json", "-o", "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (recipe.folder / "page.html").read_text()
+    section = page.split('id="published"')[1].split("</section>")[0]
+    assert "ISL 64, OSL 16, concurrency 1" in section
+    # Another client: said, and not judged.
+    assert "published with vllm-bench, measured with aiperf" in section
+    assert "reproduced" not in section
+    assert 'id="published"' not in (
+        recipe("report", run.id, "-o", "plain.html") and (recipe.folder / "plain.html").read_text()
+    )
+    assert recipe("report", run.id, "--published", "none.json").returncode == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -63,3 +63,21 @@ def test_all_denominators_are_in_the_json_of_compare() -> None:
     first = RESULTS["points"][0]
     assert metrics["output_tps_per_gpu.by_role.decode"]["values"][0] == first["output_tps_per_gpu"]["by_role"]["decode"]
     assert "/working GPU" in render_table(RESULTS)
+
+
+def test_the_page_has_repeats_and_published_figures_with_the_wait() -> None:
+    point = RESULTS["points"][0]
+    made = {"mean": 80.0, "stdev": 2.0, "min": 78.0, "max": 82.0}
+    metrics = {"ttft_ms.mean": made, "output_tps_per_user.from_median_tpot": made}
+    spread = {"repeat_of": "c1", "points": ["c1-rep1", "c1-rep2"], "valid": 2, "metrics": metrics}
+    item = {"isl": 64, "osl": 16, "concurrency": 1, "metrics": {"tps_per_user": 300.0}}
+    page = render_page({**RESULTS, "spread": [spread], "published": [item]})
+    repeats = page.split('id="repeats"')[1].split("</section>")[0]
+    assert repeats.count("80.0 ± 2.00") == 2
+    assert "TTFT" in repeats
+    section = page.split('id="published"')[1].split("</section>")[0]
+    assert "TTFT mean ms" in section
+    assert "not published" in section
+    assert f"<td>{point['id']}</td>" in section
+    simulated = render_page({**RESULTS, "simulated": True, "published": [item]})
+    assert "stand beside none of it" in simulated

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,6 +49,13 @@ PORT = 8642
     help="Draw the predicted points of `recipe frontier` beside what was measured.",
 )
 @click.option(
+    "--published",
+    "beside",
+    metavar="FILE",
+    type=click.Path(),
+    help="Show these beside ours too: a results.json, or InferenceX's rows (JSON).",
+)
+@click.option(
     "--serve", is_flag=True, help="Show the runs in DIR (or of --runs, --cluster) in a browser, until Ctrl-C."
 )
 @click.option(
@@ -65,6 +72,7 @@ def report_command(
     csv: str | None,
     plot: bool,
     frontier: str | None,
+    beside: str | None,
     serve: bool,
     port: int | None,
 ) -> int:
@@ -75,7 +83,7 @@ def report_command(
     runs: its pages are made as they are asked for, and follow runs that go on.
     """
     if serve:
-        if sweep is not None or as_json or output or png or csv or plot or frontier or len(names) > 1:
+        if sweep is not None or as_json or output or png or csv or plot or frontier or beside or len(names) > 1:
             raise click.UsageError("--serve takes a folder of runs, and --port alone")
         from recipe_toolkit.cli.serving import serve as serve_folders
 
@@ -91,8 +99,10 @@ def report_command(
     if found is not None:
         from recipe_toolkit.cli.report_many import report_sweep
 
+        if beside:
+            raise click.UsageError("--published goes with RUNs")
         return report_sweep(found, wanted, predicted)
-    return _report(opened, wanted, predicted)
+    return _report(opened, wanted, predicted, _published(beside))
 
 
 class Wanted:
@@ -145,10 +155,25 @@ def _predicted(path: str | None) -> Predicted | None:
     return read_predicted(user_path(path))
 
 
-def _report(opened: Sequence[Opened], wanted: Wanted, predicted: Predicted | None) -> int:
+def _published(beside: str | None) -> list[dict[str, Any]]:
+    """What a file of others' results holds, as a recipe's ``published`` would."""
+    if beside is None:
+        return []
+    from recipe_toolkit.report.side import read_any_results
+    from recipe_toolkit.results.as_published import published
+
+    path = user_path(beside)
+    return published(read_any_results(path).to_json(), path.name)
+
+
+def _report(
+    opened: Sequence[Opened], wanted: Wanted, predicted: Predicted | None, published: Sequence[Mapping[str, Any]]
+) -> int:
     from recipe_toolkit.report.table import WIDTH, render_table
 
     found = [material_of(item.run) for item in opened]
+    for report in found if published else ():
+        report.results["published"] = [*report.results["published"], *published]
     for index, report in enumerate(found):
         if wanted.as_json:
             click.echo(json.dumps(report.results, ensure_ascii=False, allow_nan=False))

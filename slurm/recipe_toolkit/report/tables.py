@@ -79,7 +79,7 @@ def _groups(results: Mapping[str, Any]) -> list[_Group]:
     unit = text.unit_of_work(results)
 
     def stat(name: str, key: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda point: text.number((point[name] or {}).get(key))
+        return lambda point: text.statistic(point, name, key)
 
     def field(name: str, key: str | None = None) -> Callable[[Mapping[str, Any]], str]:
         return lambda point: text.number(point[name] if key is None else point[name][key])
