@@ -63,4 +63,6 @@ def test_both_clients_see_the_same_engines(recipe, site):
         assert point["pools"]["decode"]["generation_tokens"] >= 18 * 24
     for figure in ("ttft_ms", "tpot_ms", "e2e_ms"):
         assert min(one[figure]["mean"], other[figure]["mean"]) > 0, figure
-    assert [key for key in one if (one[key] is None) != (other[key] is None)] == []
+    # Of a client that was done in a second or two, nothing is sampled.
+    fields = {*one, *other} - {"client_load"}
+    assert [key for key in fields if (one.get(key) is None) != (other.get(key) is None)] == []
