@@ -250,13 +250,14 @@ def _pool_cells(role: str, pool: Mapping[str, Any], moved: bool, drafts: bool) -
         transfer = (pool.get("kv_transfer") or {}) if role != "prefill" else {}
         sources = (pool.get("prompt_tokens_by_source") or {}) if role != "prefill" else {}
         total = sum(value for value in sources.values() if value is not None)
+        local = sources.get("local_compute")
         cells += [
             text.size(transfer.get("bytes_total")),
             text.size(transfer.get("bytes_mean")),
             text.number(transfer.get("time_mean_ms")),
             ", ".join(way.partition(" into ")[0] for way in transfer.get("transports", ())) or text.MISSING,
             text.count(transfer.get("failed_transfers")),
-            text.percent(sources["local_compute"] / total) if total and "local_compute" in sources else text.MISSING,
+            text.percent(local / total) if total and local is not None else text.MISSING,
         ]
     if drafts:
         cells.append(text.number((pool.get("spec_decode") or {}).get("mean_acceptance_length_tokens")))
