@@ -12,6 +12,7 @@ from recipe_toolkit.report.compare import compare, to_json
 from recipe_toolkit.report.metrics import BY_NAME
 from recipe_toolkit.report.page import render_page
 from recipe_toolkit.report.table import WIDTH, render_table
+from recipe_toolkit.report.text import number
 from results_support import make_run
 
 RESULTS = make_run()[1].to_json()
@@ -81,3 +82,18 @@ def test_the_page_has_repeats_and_published_figures_with_the_wait() -> None:
     assert f"<td>{point['id']}</td>" in section
     simulated = render_page({**RESULTS, "simulated": True, "published": [item]})
     assert "stand beside none of it" in simulated
+
+
+def test_the_page_has_each_window_beside_the_whole_point() -> None:
+    page = render_page(RESULTS)
+    section = page.split('id="steady-window"')[1].split("</section>")[0]
+    with_window = [point for point in RESULTS["points"] if point["valid"] and point.get("window")]
+    assert with_window
+    assert section.count("<tr>") == 1 + len(with_window)
+    point = with_window[0]
+    both = (point["window"]["output_tps"], point["output_tps"])
+    assert f"{number(both[0])} ({number(both[1])})" in section
+    bare = [{key: value for key, value in item.items() if key != "window"} for item in RESULTS["points"]]
+    assert 'id="steady-window"' not in render_page({**RESULTS, "points": bare})
+    metrics = to_json(compare([RESULTS, RESULTS]))["points"][0]["metrics"]
+    assert metrics["window.output_tps"]["verdict"] == [None, "same"]

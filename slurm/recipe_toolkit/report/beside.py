@@ -1,4 +1,4 @@
-"""What stands beside the points on the page: the spread of repeats, and what others have published."""
+"""What stands beside the points on the page: the spread of repeats, steady windows, and what others have published."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from recipe_toolkit.report import published, text
 from recipe_toolkit.report.html import Markup, el
 from recipe_toolkit.report.tables import table
+from recipe_toolkit.results.repeats import at
 
 _REPEATED = (
     ("TTFT mean ms", "ttft_ms.mean"),
@@ -36,6 +37,35 @@ def repeats_table(results: Mapping[str, Any]) -> Markup | None:
         for spread in spreads
     ]
     return table("Mean ± standard deviation of the repeats that count", [_head(*heads)], rows)
+
+
+_WINDOW = (
+    ("TTFT mean ms", "ttft_ms.mean"),
+    ("TTFT p50 ms", "ttft_ms.p50"),
+    ("tok/s per user (1000 / median TPOT)", "output_tps_per_user.from_median_tpot"),
+    ("TPOT mean ms", "tpot_ms.mean"),
+    ("output tok/s", "output_tps"),
+    ("total tok/s", "total_tps"),
+)
+
+
+def windows_table(results: Mapping[str, Any]) -> Markup | None:
+    """The valid points' steady windows, each figure beside that of the whole point; None where there is none."""
+    points = [point for point in results["points"] if point["valid"] and point.get("window")]
+    if not points:
+        return None
+    heads = ("point", "seconds", "requests", *(head for head, _ in _WINDOW))
+    rows = []
+    for point in points:
+        window = point["window"]
+        span = f"{text.number(window['from_s'])} to {text.number(window['to_s'])}"
+        counted = f"{text.count(window['requests'])} of {text.count(point['requests']['ok'])}"
+        figures = (f"{text.number(at(window, path))} ({text.number(at(point, path))})" for _, path in _WINDOW)
+        rows.append(
+            el("tr", el("th", point["id"], scope="row"), *(el("td", cell) for cell in (span, counted, *figures)))
+        )
+    caption = "Without the first burst and the end; of the whole point in brackets"
+    return table(caption, [_head(*heads)], rows)
 
 
 def published_table(results: Mapping[str, Any]) -> Markup | None:

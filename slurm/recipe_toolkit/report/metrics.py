@@ -124,6 +124,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("output_tps_per_gpu.by_role.decode", "output per decode GPU", "tok/s", False, False, False, True, True),
     Metric("goodput_rps", "goodput", "req/s", whole=True),
     Metric("good_request_ratio", "good requests", "share", shown=False),
+    Metric("window.ttft_ms.mean", "TTFT mean in the steady window", "ms", True, shown=False),
+    Metric("window.tpot_ms.mean", "TPOT mean in the steady window", "ms", True, shown=False, tokens=True),
+    Metric("window.output_tps", "output in the steady window", "tok/s", shown=False, whole=True, tokens=True),
 )
 # A user's speed says nothing of the wait: it is never shown without this.
 WAIT = "ttft_ms.mean"

@@ -7,7 +7,7 @@ from importlib.resources import files as package_files
 from typing import Any
 
 from recipe_toolkit.report import text
-from recipe_toolkit.report.beside import published_table, repeats_table
+from recipe_toolkit.report.beside import published_table, repeats_table, windows_table
 from recipe_toolkit.report.chart import chart
 from recipe_toolkit.report.figures import html as figures_html
 from recipe_toolkit.report.figures.model import Figure
@@ -57,6 +57,7 @@ def render_page(
         section("Points", _points(results, base, figures, vega)),
         section("Search", el("div", *searched) if searched else None),
         section("Repeats", repeats_table(results)),
+        section("Steady window", windows_table(results)),
         section("Published", published_table(results)),
         section("Latencies", _both(shown.get("latencies"), _distributions(results))),
         section("Pools", _both(shown.get("pools"), _pools(results))),
