@@ -88,7 +88,8 @@ def test_a_request_that_fails_ends_the_run_and_says_so(recipe, site):
     long = score(endpoint="chat", args={"model_args": {"max_retries": 1}, "system_instruction": "word " * 400})
     done, _, results = submit(recipe, site(), "sim-2p1d.yaml", long, sets=("engine.args.max-model-len=256",))
     assert done.returncode == 100, done.stdout + done.stderr
-    assert results["points"][0]["reasons"][0] == "the client ended with exit code 1"
+    assert results["points"][0]["rules"][0] == "client-failed"
+    assert results["points"][0]["reasons"][0].startswith("the client ended with exit code 1; ")
     assert "lm-eval" in results["message"]
 
 
@@ -105,5 +106,5 @@ def test_on_real_vllm_a_score_below_the_threshold_is_invalid(recipe, site):
     one, other = results["points"]
     assert (one["valid"], [item["met"] for item in one["accuracy"] if item["main"]]) == (True, [True]), one["reasons"]
     assert (other["valid"], [item["met"] for item in other["accuracy"] if item["main"]]) == (False, [False])
-    assert other["reasons"][-1].endswith("and at least 99 % is asked")
+    assert "and at least 99 % is asked; " in other["reasons"][-1]
     assert results["valid"] is False
