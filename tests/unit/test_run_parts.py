@@ -21,7 +21,7 @@ import pytest
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.plan.values import Join, Json, Program
-from recipe_toolkit.run import environment, facts, handle, http, launch, logs, procfs
+from recipe_toolkit.run import environment, facts, handle, http, launch, logs, procfs, tasks
 from recipe_toolkit.run.context import Context
 from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.journal import Journal
@@ -420,3 +420,31 @@ def test_waves() -> None:
     circle = plan([*engines, dataclasses.replace(router, after=("router",))])
     with pytest.raises(RunError, match="nothing can start first of router"):
         launch.waves(context(circle))
+
+
+# --- tasks
+
+
+def test_a_task_that_loses_a_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As asyncio.wait_for loses one before Python 3.12; without it the cancelling would wait for ever."""
+    monkeypatch.setattr(tasks, "_AGAIN_S", 0.01)
+    lost = 0
+
+    async def deaf() -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                lost += 1
+                if lost == 2:
+                    raise
+
+    async def body() -> None:
+        task = asyncio.ensure_future(deaf())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(tasks.cancel(task), 20)
+        assert task.cancelled()
+
+    asyncio.run(body())
+    assert lost == 2

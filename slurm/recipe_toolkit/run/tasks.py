@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+_AGAIN_S = 1.0
+
 
 async def race(*coroutines: Coroutine[Any, Any, Any]) -> Any:
     """Run all until the first ends; the others are cancelled. Its result, or its exception."""
@@ -29,7 +31,14 @@ async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 async def cancel(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until they are over; their own errors are not ours."""
-    for task in tasks:
-        task.cancel()
+    """Cancel tasks and wait until they are over; their own errors are not ours.
+
+    Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes in the moment in which what it waits for
+    ends (cpython's issue 86296), and a task that goes round in circles would then do so for ever: it is told again.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
     await asyncio.gather(*tasks, return_exceptions=True)
