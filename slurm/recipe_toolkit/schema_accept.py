@@ -61,6 +61,8 @@ class Acceptor:
             "pattern": lambda _, limit, value: not isinstance(value, str) or fits(limit, value),
             "format": self._format,
             "allOf": lambda _, limit, value: all(self._takes(part, value) for part in limit),
+            "anyOf": lambda _, limit, value: any(self._takes(part, value) for part in limit),
+            "oneOf": lambda _, limit, value: sum(self._takes(part, value) for part in limit) == 1,
             "if": lambda node, limit, value: self._takes(
                 node.get("then" if self._takes(limit, value) else "else", {}), value
             ),

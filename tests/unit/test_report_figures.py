@@ -74,6 +74,19 @@ def test_the_slo_is_shaded_where_its_bounds_say_something() -> None:
     assert all("values" not in layer.get("data", {}) for panel in bare.panels for layer in panel.spec["layer"])
 
 
+def test_labels_that_would_lie_on_each_other_are_left_out() -> None:
+    points = [(100 - index, 1000 + index) for index in range(50)] + [(20, 2000), (10, 3000)]
+    found = [
+        frontier.Entry("a", "a", f"p{i}", f"c {i}", frontier.MEASURED, x, None, y) for i, (x, y) in enumerate(points)
+    ]
+    figure = frontier.figure(found, [results()])
+    assert figure is not None
+    labelled = [row["point"] for row in figure.data["points"] if "user_label" in row]
+    assert {"p50", "p51"} < set(labelled)
+    assert len(labelled) < 10
+    assert sum(row["user_best"] for row in figure.data["points"]) == 52
+
+
 def test_nothing_to_draw() -> None:
     assert frontier.figure([], [results()]) is None
     data = results(points=[])

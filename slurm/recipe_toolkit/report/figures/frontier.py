@@ -30,7 +30,10 @@ _TONES = {
     PUBLISHED: SERIES[2],
 }
 _VALID = (MET, MISSED, MEASURED)
-_LABELLED = 24  # beyond that labels hide what they name
+_LABELLED = 24  # rows of the table that are shown, though fewer are on the frontier
+_DENSE = 150  # points, beyond which they are drawn smaller
+# Nearer than this share of an axis to one before it, a label would lie on that one's.
+_NEAR = (0.09, 0.05)
 _OTHERS = "all"
 
 
@@ -107,6 +110,9 @@ def figure(found: Sequence[Entry], runs: Sequence[Mapping[str, Any]]) -> Figure 
     sides = (("user", False), ("e2e", True))
     first = {key: _best(drawn, key, lower, names) for key, lower in sides}
     rows = [_row(entry, index, first, names) for index, entry in enumerate(drawn)]
+    for key, kept in first.items():
+        for index in _labelled(drawn, key, kept):
+            rows[index][f"{key}_label"] = True
     slo = _same_slo(runs)
     panels = tuple(
         panel
@@ -166,6 +172,20 @@ def _best(drawn: Sequence[Entry], key: str, lower: bool, names: Sequence[str]) -
         of = [index for index, entry in enumerate(drawn) if name in (entry.series, _OTHERS)]
         kept.update(of[place] for place in best([drawn[index] for index in of], key, lower=lower))
     return frozenset(kept)
+
+
+def _labelled(drawn: Sequence[Entry], key: str, kept: frozenset[int]) -> list[int]:
+    """Those of the frontier whose labels have room."""
+    right = max((getattr(entry, key) or 0.0 for entry in drawn), default=0.0) or 1.0
+    top = max(entry.gpu for entry in drawn) or 1.0
+    taken: list[tuple[float, float]] = []
+    found = []
+    for index in sorted(kept, key=lambda index: -drawn[index].gpu):
+        place = (getattr(drawn[index], key) / right, drawn[index].gpu / top)
+        if all(abs(place[0] - x) > _NEAR[0] or abs(place[1] - y) > _NEAR[1] for x, y in taken):
+            taken.append(place)
+            found.append(index)
+    return found
 
 
 def _row(entry: Entry, index: int, best: Mapping[str, frozenset[int]], names: Sequence[str]) -> dict[str, Any]:
@@ -268,9 +288,7 @@ def _panel(
         "scale": {"domain": [0, top], "nice": False},
     }
     layers = [_region(edge, lower, right)] if edge is not None else []
-    layers += [_line(key, names), *_points(key, kinds, names)]
-    if len(best) <= _LABELLED:
-        layers.append(_labels(key, lower))
+    layers += [_line(key, names), *_points(key, kinds, names, len(there) > _DENSE), _labels(key, lower)]
     said = "; ".join(
         f"{drawn[index].load}: {text.number(drawn[index].gpu)} at {text.number(getattr(drawn[index], key))}"
         for index in sorted(best, key=lambda index: float(getattr(drawn[index], key)))[:_LABELLED]
@@ -316,7 +334,7 @@ def _line(key: str, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _points(key: str, kinds: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+def _points(key: str, kinds: Sequence[str], names: Sequence[str], dense: bool) -> list[dict[str, Any]]:
     """Solid marks; then hollow ones for what was not measured, and for what does not count."""
     scale = {"domain": list(kinds), "range": [_SHAPES[kind] for kind in kinds]}
     grey = {"symbolFillColor": "var(--soft)", "symbolStrokeColor": "var(--soft)"} if len(names) > 1 else {}
@@ -340,10 +358,10 @@ def _points(key: str, kinds: Sequence[str], names: Sequence[str]) -> list[dict[s
                 "transform": [{"filter": f"isValid(datum.{key}) && ({test})"}],
                 "mark": {
                     "type": "point",
-                    "size": 85,
+                    "size": 22 if dense else 85,
                     "strokeWidth": 2,
                     "filled": solid,
-                    "opacity": 1 if solid else 0.75,
+                    "opacity": 0.75 if dense or not solid else 1,
                 },
                 "encoding": encoding,
             }
@@ -369,7 +387,7 @@ def _labels(key: str, lower: bool) -> dict[str, Any]:
     """Beside the marks, on the side where the line does not go on."""
     side = {"align": "right", "dx": -8} if lower else {"align": "left", "dx": 8}
     return {
-        "transform": [{"filter": f"datum.{key}_best"}],
+        "transform": [{"filter": f"datum.{key}_label"}],
         "mark": {"type": "text", **side, "dy": -9, "fontSize": 12, "color": "var(--ink)", "tooltip": None},
         "encoding": {"text": {"field": "load"}},
     }
