@@ -161,6 +161,16 @@ def test_a_copy_that_nobody_waits_for_any_more_is_ended_by_the_next_one(chain):
     assert third.whole()
 
 
+def test_a_server_that_nobody_asks_for_long_ends(chain):
+    _, second, _ = chain
+    code, told = second.call("serve", addresses=[second.address], have=[], stall=1)
+    assert code == 0, told
+    deadline = time.monotonic() + 30
+    while second.run.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_two_copies_at_once_and_a_port_in_use_are_told(chain):
     first, second, _ = chain
     code, told = second.call("serve", addresses=[first.address], have=[])

@@ -209,7 +209,7 @@ def test_a_disk_that_is_too_small_is_refused_with_what_is_missing_before_anythin
 @pytest.mark.parametrize(
     ("script", "node", "told"),
     [
-        (f"rm -r {MODEL}", "melchior", f"{MODEL} is not there: put the model there, or say from which repository"),
+        (f"rm -r {MODEL}", "melchior", f"{MODEL} is not there: put the model there, or say where it is (source"),
         (
             f'echo \'{{"weight_map": {{"a": "model-9.x"}}}}\' > {MODEL}/i.index.json',
             "melchior",

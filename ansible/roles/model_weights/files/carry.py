@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import weights
-from weights import INCOMING, MANIFEST, Refused, forget, hash_file, list_some, read_manifest, write, write_marker
+from weights import BLOCK, INCOMING, MANIFEST, Refused, forget, hash_file, list_some, read_manifest, write, write_marker
 
 RUN = Path("/run/recipe-weights")
 PAUSE = 0.02  # seconds between two looks at a file that grows
@@ -38,10 +38,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """
 
     protocol_version = "HTTP/1.1"
+    busy = time.monotonic()
     state: dict = {}  # path, secret, listed, have, spoilt: file -> inode of what is there and not as it should be
 
     def do_GET(self) -> None:
         """Send one file from an offset to its end."""
+        Handler.busy = time.monotonic()
         name, start = urllib.parse.unquote(self.path[1:]), int(self.headers.get("Range", "bytes=0-")[6:-1])
         size, whole = int(self.headers.get("X-Size", 0)), self.headers.get("X-Whole") == "1"
         signed = sign(self.state["secret"], name, start, size, whole)
@@ -77,10 +79,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Send the file while it grows; whether all of it could be sent."""
         still = time.monotonic()
         while start < size:
-            sent = self.connection.sendfile(file, start, size - start)
+            sent = self.connection.sendfile(file, start, min(BLOCK, size - start))
             start += sent
             if sent:
-                still = time.monotonic()
+                still = Handler.busy = time.monotonic()
             elif (
                 os.fstat(file.fileno()).st_nlink == 0  # it was not as it should be, and is fetched anew
                 or (RUN / "failed").exists()
@@ -127,10 +129,12 @@ def serve(ask: dict) -> dict:
         os.setsid()
         for stream in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-        signal.alarm(ask["timeout"])  # nobody may be left to end it
         for server in servers:
             threading.Thread(target=server.serve_forever).start()
-        signal.pause()
+        ended = time.monotonic() + ask["timeout"]
+        while time.monotonic() < min(ended, Handler.busy + ask["stall"]):  # nobody may be left to end it
+            time.sleep(0.5)
+        clean()
         os._exit(0)
     (RUN / "serve.pid").write_text(str(number))
     return {"changed": False}
@@ -144,16 +148,21 @@ def stop(ask: dict) -> dict:
             if b"python3" in Path(f"/proc/{number}/cmdline").read_bytes():
                 os.killpg(os.getpgid(number), signal.SIGTERM)
                 wait_gone(number)
-    for file in RUN.glob("*"):
-        file.unlink()
-    with contextlib.suppress(OSError):
-        RUN.rmdir()
+    clean()
     root = Path(ask["path"])
     if root.is_dir():
         for name in list_some(root, read_manifest(ask["text"])):
             with (root / name).open("rb") as file:
                 forget(file.fileno())
     return {"changed": False}
+
+
+def clean() -> None:
+    """Remove what tells of a copy."""
+    for file in RUN.glob("*"):
+        file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        RUN.rmdir()
 
 
 def wait_gone(number: int) -> None:

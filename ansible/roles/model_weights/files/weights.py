@@ -101,7 +101,7 @@ def make_manifest(ask: dict) -> dict:
     """The manifest of the model on its first node: the one that is there, or a new one of all its files."""
     root, origin = Path(ask["path"]), ask["origin"]
     if not root.is_dir():
-        raise Refused(f"{root} is not there: put the model there, or say from which repository it comes")
+        raise Refused(f"{root} is not there: put the model there, or say where it is (source, repository)")
     if (root / INCOMING).exists() and not (root / MANIFEST).exists():
         raise Refused(
             f"{root} is a copy that was cut off: name a node that has all of it (source), or take it in by --limit"
