@@ -101,9 +101,9 @@ class Run:
         """Wait until a process has been started."""
         wait_until(lambda: any(event["process"] == process for event in self.events("process_started")), timeout_s)
 
-    def wait(self, code: int) -> dict[str, Any]:
+    def wait(self, code: int, timeout: str = "2m") -> dict[str, Any]:
         """Wait for the end by ``recipe wait``, which must exit with ``code``; returns the state."""
-        done = self.site.recipe("wait", self.id, "--json", "--timeout", "2m")
+        done = self.site.recipe("wait", self.id, "--json", "--timeout", timeout)
         assert done.returncode == code, f"{done.returncode}: {done.stdout} {done.stderr}"
         state: dict[str, Any] = json.loads(done.stdout)
         return state
