@@ -33,6 +33,14 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Ssh:
+    """Hosts without a scheduler, as ssh takes them. ``config``: ssh's own file (None: the user's)."""
+
+    hosts: tuple[str, ...] = ()
+    config: str | None = None
+
+
+@dataclass(frozen=True)
 class Tool:
     """Where a program runs: ``venv`` (a virtual environment), ``path`` (the program), or ``image``."""
 
@@ -108,5 +116,6 @@ class Cluster:
     metrics_targets: str | None = None
     max_nodes: int | None = None
     slurm: Slurm = Slurm()
+    ssh: Ssh = Ssh()
     check: Check = Check()
     lint: Mapping[str, str] = field(default_factory=dict)

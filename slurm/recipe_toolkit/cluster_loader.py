@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe_toolkit.cluster import Check, Cluster, Container, Slurm, Tool
+from recipe_toolkit.cluster import Check, Cluster, Container, Slurm, Ssh, Tool
 from recipe_toolkit.cluster_files import EMBEDDED, cluster_folders, known_clusters
 from recipe_toolkit.document import Document, read_document
 from recipe_toolkit.durations import format_time_limit, minutes_warning, parse_duration, parse_time_limit
@@ -102,6 +102,8 @@ def _expand(data: dict[str, Any], folder: Path) -> Iterator[Fault]:
     if "python" in data:
         places.append((("python",), data, "python", "/" in data["python"]))
     places += [(("pythonpath", i), data["pythonpath"], i, True) for i in range(len(data.get("pythonpath", ())))]
+    if "config" in data.get("ssh", {}):
+        places.append((("ssh", "config"), data["ssh"], "config", True))
     container = data.get("container", {})
     if "cache" in container:
         places.append((("container", "cache"), container, "cache", True))
@@ -152,11 +154,17 @@ def _home(text: str) -> str:
 
 
 def _warnings(data: dict[str, Any]) -> Iterator[Fault]:
-    if data["scheduler"] == "local" and "slurm" in data:
-        yield Fault(("slurm",), "is not used: the scheduler is local", "scheduler: slurm", key=True, severity="warning")
-    said = minutes_warning(data.get("slurm", {}).get("max_time", ""))
-    if said:
-        yield Fault(("slurm", "max_time"), *said, severity="warning")
+    for name, others in (("slurm", ("local",)), ("ssh", ("slurm", "local"))):
+        if data["scheduler"] in others and name in data:
+            said = f"is not used: the scheduler is {data['scheduler']}"
+            yield Fault((name,), said, f"scheduler: {name}", key=True, severity="warning")
+    if data["scheduler"] == "ssh" and not data.get("ssh", {}).get("hosts"):
+        yield Fault(
+            ("ssh",), "missing: the scheduler is ssh, and no hosts are named", "ssh: {hosts: [a, b]}", absent=True
+        )
+    told = minutes_warning(data.get("slurm", {}).get("max_time", ""))
+    if told:
+        yield Fault(("slurm", "max_time"), *told, severity="warning")
 
 
 def _build(data: dict[str, Any]) -> Cluster:
@@ -187,6 +195,7 @@ def _build(data: dict[str, Any]) -> Cluster:
             max_time_s=parse_time_limit(max_time) if max_time is not None else None,
             signal_lead_s=math.ceil(parse_duration(signal_lead)),
         ),
+        ssh=Ssh(tuple(data.get("ssh", {}).get("hosts", ())), data.get("ssh", {}).get("config")),
         check=_check(data.get("check", {})),
     )
 
@@ -207,6 +216,7 @@ def _cluster_data(cluster: Cluster) -> dict[str, Any]:
         "tools": {name: _said(vars(tool)) for name, tool in cluster.tools.items()},
         "container": _said(vars(cluster.container)),
         "slurm": _said(slurm) if cluster.scheduler == "slurm" or cluster.slurm != Slurm() else None,
+        "ssh": _said(vars(cluster.ssh)) if cluster.ssh != Ssh() else None,
         "check": _said(check) if cluster.check != Check() else None,
     }
     return _said(data)

@@ -156,7 +156,11 @@ def test_a_name_that_is_not_found() -> None:
         ("max_nodes: 4", "max_node: 4", "site.yaml:13:1: max_node: unknown key\n  hint: did you mean `max_nodes`?"),
         ("max_nodes: 4", "partition: x", "site.yaml:13:1: partition: unknown key\n"
          "  hint: `partition` belongs in slurm"),
-        ("scheduler: slurm", "scheduler: ssh", "site.yaml:3:12: scheduler: 'ssh' is not one of slurm, local"),
+        ("scheduler: slurm", "scheduler: pbs", "site.yaml:3:12: scheduler: 'pbs' is not one of slurm, ssh, local"),
+        ("scheduler: slurm", "scheduler: ssh", "site.yaml:1:1: ssh: missing: the scheduler is ssh, and no hosts are "
+         "named\n  hint: ssh: {hosts: [a, b]}"),
+        ("max_nodes: 4", "ssh: {hosts: [a]}", "site.yaml:13:1: warning: ssh: is not used: the scheduler is slurm\n"
+         "  hint: scheduler: ssh"),
         ("runs: ~/runs\n", "", "site.yaml:1:1: runs: missing\n"
          "  hint: folder of the run folders, on a file system that all nodes share"),
         ("$TOOLS/bin", "$NOPE/bin", "site.yaml:5:9: python: $NOPE is not set in the environment\n"
@@ -266,7 +270,7 @@ def test_pyxis_needs_slurm(tmp_path: Path) -> None:
 
 
 def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
-    found = said(tmp_path, ("~/runs", "$NOPE"), ("scheduler: slurm", "scheduler: ssh"), ("mem: 0", "nodes: 3"))
+    found = said(tmp_path, ("~/runs", "$NOPE"), ("scheduler: slurm", "scheduler: pbs"), ("mem: 0", "nodes: 3"))
     assert [item.split(": ")[1] for item in found] == ["scheduler", "runs", "slurm.directives.nodes"]
 
 

@@ -151,7 +151,11 @@ def _by_slurm(
 def _targets(site: Cluster, hosts: str | None, ssh_config: str | None) -> list[Target]:
     from recipe_toolkit.submit.probing import here, over_ssh
 
-    named = [item.strip() for item in hosts.split(",") if item.strip()] if hosts is not None else site.check.hosts
+    named = (
+        [item.strip() for item in hosts.split(",") if item.strip()]
+        if hosts is not None
+        else site.check.hosts or site.ssh.hosts
+    )
     if not named and (hosts is not None or site.scheduler != "local"):
         raise click.UsageError(f"no nodes are named: --hosts, or check: {{hosts: […]}} in the profile {site.name}")
     for host in named:
@@ -159,7 +163,8 @@ def _targets(site: Cluster, hosts: str | None, ssh_config: str | None) -> list[T
             raise click.UsageError(f"--hosts: {host} is no host")
     if not named:
         return [here()]
-    return [over_ssh(host, site.python or "python3", ssh_config) for host in dict.fromkeys(named)]
+    config = ssh_config or site.ssh.config
+    return [over_ssh(host, site.python or "python3", config) for host in dict.fromkeys(named)]
 
 
 def _list(checks: list[Check], as_json: bool) -> None:

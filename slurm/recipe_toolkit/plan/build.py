@@ -94,6 +94,8 @@ def _engine(
 
 def _site_problems(recipe: Recipe, cluster: Cluster, placement: Placement) -> Iterator[Problem]:
     count, most = len(placement.nodes), cluster.max_nodes
+    if cluster.scheduler == "ssh":
+        most = min(most or len(cluster.ssh.hosts), len(cluster.ssh.hosts))
     if most is not None and count > most:
         message = f"needs {count} nodes, and the profile {cluster.name} has at most {most}"
         hint = "fewer or smaller instances, or resources.share_nodes: true"

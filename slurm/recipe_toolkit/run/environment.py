@@ -14,14 +14,14 @@ from recipe_toolkit.errors import RunError
 NO_PROXY = ("NO_PROXY", "no_proxy")
 # srun finds its cluster by it, and no program takes it for a sign of a task.
 _INHERITED = ("SLURM_CONF",)
-_NOT_INHERITED = ("SLURM_", "SLURMD_", "SBATCH_", "SUBMITIT_", "PMI_", "PMIX_", "PMI2_")
+_NOT_INHERITED = ("RECIPE_SSH_", "SLURM_", "SLURMD_", "SBATCH_", "SUBMITIT_", "PMI_", "PMIX_", "PMI2_")
 _SIOCGIFCONF = 0x8912
 _SIOCGIFADDR = 0x8915
 
 
 @dataclass(frozen=True)
 class Place:
-    """``index`` of ``count`` nodes in ``attempt`` of the job; ``scheduler``: ``slurm`` or ``local``.
+    """``index`` of ``count`` nodes in ``attempt`` of the job; ``scheduler``: ``slurm``, ``ssh`` or ``local``.
 
     ``node_name``: what the scheduler calls this node.
     """
@@ -36,10 +36,18 @@ class Place:
 
 
 def place(environ: Mapping[str, str]) -> Place:
-    """Read the place from what the scheduler or submitit's local executor set.
+    """Read the place from what the scheduler, submitit's local executor or :mod:`seat` set.
 
-    Raises RunError if neither did.
+    Raises RunError if none did.
     """
+    if "RECIPE_SSH_INDEX" in environ:
+        return Place(
+            scheduler="ssh",
+            index=int(environ["RECIPE_SSH_INDEX"]),
+            count=int(environ["RECIPE_SSH_COUNT"]),
+            attempt=0,
+            job_id=environ["RECIPE_SSH_JOB"],
+        )
     executor = environ.get("SUBMITIT_EXECUTOR", "")
     if executor == "local" or (not executor and "SUBMITIT_LOCAL_GLOBALID" in environ):
         # A local "node" is a task: the executor knows one node only.

@@ -1,4 +1,4 @@
-"""A planned run becomes a job: Slurm's, or one on this machine."""
+"""A planned run becomes a job: Slurm's, one on hosts by ssh, or one on this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Submitted:
 def check(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> None:
     """Raise SubmitError for what can be refused before anything is written."""
     # submitit takes longer to import than all else: verbs that do not submit never pay for it.
-    from recipe_toolkit.submit import folder, local, slurm, slurm_commands
+    from recipe_toolkit.submit import folder, local, slurm, slurm_commands, ssh
     from recipe_toolkit.submit.dependency import PLAIN
 
     site = cluster.cluster
@@ -62,7 +62,10 @@ def check(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> None:
         slurm_commands.require_sbatch()
         slurm.script(run, plan, site, queueing)
         return
-    local.check(run)
+    if site.scheduler == "ssh":
+        ssh.check()
+    else:
+        local.check(run)
     if queueing != PLAIN:
         raise SubmitError(
             f"profile {site.name} submits to no queue (scheduler: {site.scheduler}): nothing can be held there, "
@@ -109,12 +112,12 @@ def _about(plan: Plan) -> dict[str, Any]:
 
 def _launch(run: RunDir, plan: Plan, site: Cluster, queueing: Queueing) -> dict[str, Any]:
     """Hand the job to the scheduler; a refusal is written into the run folder too. Raises SubmitError."""
-    from recipe_toolkit.submit import folder, local, slurm
+    from recipe_toolkit.submit import folder, local, slurm, ssh
 
     try:
         if site.scheduler == "slurm":
             return slurm.launch(run, plan, site, queueing)
-        return local.launch(run, plan, site)
+        return ssh.launch(run, plan, site) if site.scheduler == "ssh" else local.launch(run, plan, site)
     except SubmitError as error:
         refusal = error
     except OSError as error:
@@ -143,10 +146,10 @@ def dry_run(cluster: LoadedCluster, plan: Plan, queueing: Queueing) -> str:
 
     Raises SubmitError.
     """
-    from recipe_toolkit.submit import folder, local, slurm
+    from recipe_toolkit.submit import folder, local, slurm, ssh
 
     site = cluster.cluster
     run = folder.new_run(site.runs, plan.label)
     if site.scheduler == "slurm":
         return slurm.script(run, plan, site, queueing)
-    return local.describe(run, plan, site)
+    return ssh.describe(run, plan, site) if site.scheduler == "ssh" else local.describe(run, plan, site)

@@ -136,7 +136,7 @@ def _list(value: Any) -> list[Any]:
 
 def _names_a_job(job: Mapping[str, Any]) -> bool:
     """Whether everything stands there that finding the job needs."""
-    if job.get("scheduler") == "local":
+    if job.get("scheduler") in ("local", "ssh"):
         return all(isinstance(job.get(key), int) for key in ("pid", "start_ticks")) and "job_id" in job
     return isinstance(job.get("scheduler"), str) and str(job.get("job_id", "")).isdigit()
 

@@ -171,7 +171,7 @@ def slurm_word(job: JobInfo) -> Word:
 
 
 def _local_word(record: Record) -> Word | None:
-    if record.copy or not record.job or record.job.get("scheduler") != "local":
+    if record.copy or not record.job or record.job.get("scheduler") not in ("local", "ssh"):
         return None
     host = controller.elsewhere(record.job)
     if host:
@@ -288,7 +288,7 @@ def _gone(record: Record) -> tuple[str, str | None]:
     job = record.job or {}
     if record.final:
         return str(record.state), record.message
-    if job.get("scheduler") == "local":
+    if job.get("scheduler") in ("local", "ssh"):
         if record.tasks_ended:
             return "failed", f"the agents ended without a word; see `recipe logs {record.id} job`"
         return "lost", f"process {job.get('pid')} is gone, and the run wrote no end; {_last(record)}"

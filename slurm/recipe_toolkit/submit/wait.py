@@ -121,6 +121,6 @@ class Waiter:
 
 
 def _delay(item: _Watched, now: float) -> float:
-    if item.state is not None and item.state.scheduler == "local":
+    if item.state is not None and item.state.scheduler in ("local", "ssh"):
         return 0.5
     return min(SLOWEST_S, 2.0 + (now - item.since) / 30)
