@@ -28,13 +28,13 @@
   if (typeof recipeEmbed === "function") all("figure.drawn").filter((f) => f.querySelector("script.spec")).forEach(draw);
 
   // --- tables ---
-  const NUMBER = /^[≥+-]?[\d,]*\.?\d+(e[+-]?\d+)?\s*([%a-zA-Z/]{0,6})$/;
+  const NUMBER = /^[~≥+-]?[\d,]*\.?\d+(e[+-]?\d+)?( ± [\d.,]+)?\s*[%a-zA-Z/]{0,6}$/;
   const words = new Intl.Collator("en", { numeric: true });
   const empty = (said) => said === "" || said === "–";
 
   const compare = (values) => {
     const numbers = values.every((said) => empty(said) || NUMBER.test(said));
-    const number = (said) => parseFloat(said.replace(/[≥,]/g, ""));
+    const number = (said) => parseFloat(said.replace(/[~≥,]/g, ""));
     return numbers ? (a, b) => number(a) - number(b) : words.compare;
   };
 
