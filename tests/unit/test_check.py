@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -234,3 +235,32 @@ def test_a_profile_says_what_nodes_are_held_to(tmp_path):
     path.write_text(text + "check: {lanes: {enp1: 10.0.1.1/24}}\n")
     with pytest.raises(InputError, match="has host bits set"):
         load_profile(path)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_vllm_is_asked_in_an_image_of_enroot(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program(tmp_path, "vllm", 'echo "head $VLLM_X"; echo "  --flag of $*"')
+    head = ["enroot", "start", "--rc", "{rc}", "image.sqsh", "vllm"]
+    asked = {"head": head, "remove": [], "env": {"VLLM_X": "ours"}}
+    program(tmp_path, "enroot", f'echo "$3" >> {tmp_path}/rc; rc=$3; shift 4; exec sh "$rc" "$@"')
+    found = probe.vllm({"vllm": asked})
+    assert found["version"]["out"] == "head ours\n  --flag of --version\n"
+    assert found["help"]["out"] == "  --flag of serve --help=all"
+    assert not any(Path(name).exists() for name in (tmp_path / "rc").read_text().split())
+
+
+def test_a_container_that_does_not_end_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(probe, "HELP_S", 0.5)
+    program(tmp_path, "docker", f'case $1 in run) exec sleep 60;; *) echo "$*" >> {tmp_path}/removed;; esac')
+    asked = {"head": ["docker", "run", "--name", "{name}", "image"], "remove": ["docker", "rm", "--force"], "env": {}}
+    found = probe.vllm({"vllm": asked})
+    assert found["help"]["rc"] is None
+    assert "did not end in 0.5 s" in found["help"]["err"]
+    removed = (tmp_path / "removed").read_text().split("\n")
+    assert sorted(line.rpartition("-")[2] for line in removed if line) == ["help", "version"]

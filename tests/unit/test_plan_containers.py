@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from plankit import RECIPES, bindings
 from recipe_toolkit.cluster import Cluster, Container, Tool
 from recipe_toolkit.errors import InputError
+from recipe_toolkit.plan.asking import asking
 from recipe_toolkit.plan.bind import bind_process
 from recipe_toolkit.plan.build import build_plan
 from recipe_toolkit.plan.container.enroot import uri
@@ -232,3 +233,31 @@ def test_folders_of_a_home_that_its_user_can_write_to(mounts, folders):
 def test_references(reference, plain, source):
     assert pinned(reference) == plain
     assert uri(reference) == source
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_image_is_asked_for_its_flags_as_its_engines_are_run(runtime: str) -> None:
+    recipe = load_recipe(RECIPES / "pd-over-nodes.yaml", [*SETS, "engine.env.VLLM_X=its value"]).recipe
+    cluster = site(runtime)
+    asked = asking(recipe, build_plan(recipe, cluster), cluster)
+    head = " ".join(asked["head"])
+    assert set(asked["commands"]) == {"prefill", "decode"}
+    assert all(words[0] == "serve" for commands in asked["commands"].values() for words in commands)
+    assert "its value" not in head
+    assert "its value" in asked["env"].values()
+    assert "/shared/cache" in head  # a site may keep a vLLM of its own there
+    for none in ("/runs", "pull " if runtime != "docker" else "fetch", "/shared/models"):
+        assert none not in head
+    first, last = {
+        "docker": (
+            "docker run --rm --pull=never --name {name} --network none --gpus all ",
+            "vllm vllm/vllm-openai@sha256:0000",
+        ),
+        "podman": ("podman run --rm --pull=never --name {name} --network none ", "vllm vllm/vllm-openai@sha256:0000"),
+        "enroot": ("enroot start --root --rw --rc {rc} ", ".sqsh vllm"),
+        "pyxis": ("enroot start --root --rw --rc {rc} ", ".sqsh vllm"),
+        "apptainer": ("apptainer exec --cleanenv --no-eval --no-home --pwd / --nv ", ".sif vllm"),
+    }[runtime]
+    assert head.startswith(first)
+    assert head.endswith(last)
+    assert bool(asked["remove"]) == (runtime in ("docker", "podman"))
