@@ -75,11 +75,11 @@ class Measured:
         return point
 
 
-def run_recipe(rig: Rig, site: Path, name: str, folder: Path, *benchmarks: dict[str, Any]) -> Measured:
-    """Run a shipped recipe with benchmarks of its own."""
+def run_recipe(rig: Rig, site: Path, name: str, folder: Path, *benchmarks: dict[str, Any], **fields: Any) -> Measured:
+    """Run a shipped recipe with benchmarks and further fields of its own."""
     recipe = folder / f"{name}.yaml"
     base = ROOT / "recipes" / "tiny" / f"{name}.yaml"
-    recipe.write_text(json.dumps({"schema": 1, "name": name, "extends": str(base), "benchmarks": benchmarks}))
+    recipe.write_text(json.dumps({"schema": 1, "name": name, "extends": str(base), "benchmarks": benchmarks, **fields}))
     done = rig.recipe("submit", recipe, "--cluster", site, "--wait", "--json", timeout=900)
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     run = Measured(Path(json.loads(done.stdout.splitlines()[0])["folder"]))
@@ -87,10 +87,10 @@ def run_recipe(rig: Rig, site: Path, name: str, folder: Path, *benchmarks: dict[
     return run
 
 
-def measure(rig: Rig, site: Path, name: str, folder: Path) -> Measured:
-    """Run a shipped recipe: the fixed prompts, then AIPerf."""
+def measure(rig: Rig, site: Path, name: str, folder: Path, *more: dict[str, Any], **fields: Any) -> Measured:
+    """Run a shipped recipe: the fixed prompts, then AIPerf, then what there is more."""
     aiperf = {"client": "aiperf", "isl": 128, "osl": 16, "concurrency": [2], "requests": 8, "warmup": 2}
-    run = run_recipe(rig, site, name, folder, PROMPTS, aiperf)
+    run = run_recipe(rig, site, name, folder, PROMPTS, aiperf, *more, **fields)
     assert run.point["requests"] == {"wanted": 8, "ok": 8, "failed": 0}
     assert run.point["ttft_ms"]["mean"] > 0
     assert run.point["tpot_ms"]["mean"] > 0
@@ -100,7 +100,11 @@ def measure(rig: Rig, site: Path, name: str, folder: Path) -> Measured:
 @pytest.fixture(scope="module")
 def aggregated(slurm_rig: Rig, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """One instance on one node: what the others are compared with."""
-    return measure(slurm_rig, site, "cpu-agg", tmp_path_factory.mktemp("agg"))
+    search = {"over": "concurrency", "from": 1, "to": 4, "repeats": 1}
+    load = {"client": "vllm-bench", "name": "s", "isl": 64, "osl": 8, "search": search, "requests": 20}
+    return measure(
+        slurm_rig, site, "cpu-agg", tmp_path_factory.mktemp("agg"), load, slo={"tpot_mean_ms": 10000, "ttft_mean_s": 60}
+    )
 
 
 def test_one_instance_on_one_node(aggregated: Measured) -> None:
@@ -108,6 +112,18 @@ def test_one_instance_on_one_node(aggregated: Measured) -> None:
     # The model answers each prompt in its own way, or equality with others would say nothing.
     assert len({tuple(tokens) for tokens in aggregated.answers.values()}) == len(aggregated.answers) == 4
     assert all(len(tokens) == 16 for tokens in aggregated.answers.values())
+
+
+def test_a_search_over_three_points(aggregated: Measured) -> None:
+    (search,) = aggregated.results["search"]
+    assert (search["outcome"], search["answer"]["load"], search["confidence"]) == ("all_met", 4, None)
+    points = {point["id"]: point for point in aggregated.results["points"] if point["client"]["name"] == "vllm-bench"}
+    assert list(points) == ["s-c1-rep1", "s-c2-rep1", "s-c4-rep1"]
+    assert [point["requests"]["ok"] for point in points.values()] == [20, 20, 20]
+    for load in search["loads"]:
+        seen = points[load["points"][0]]
+        assert load["objective"] == seen["total_tps_per_gpu"]["working"] > 0
+        assert load["bounds"]["ttft_mean_s"]["seen"] == pytest.approx(seen["ttft_ms"]["mean"] / 1000)
 
 
 def test_blocks_are_as_many_as_predicted(slurm_rig: Rig, site: Path, aggregated: Measured) -> None:

@@ -20,6 +20,8 @@ from recipe_toolkit.plan.search import asked, clients, most_points
 from recipe_toolkit.plan.values import Asked
 from recipe_toolkit.recipe_data import build_recipe, recipe_data
 from recipe_toolkit.recipe_loader import load_recipe
+from recipe_toolkit.report import sweep_table
+from recipe_toolkit.report.sweep_table import Part
 from recipe_toolkit.report.table import render_table
 from recipe_toolkit.results.collect import build_results
 from recipe_toolkit.results.search.decide import Stop, decide
@@ -28,6 +30,7 @@ from recipe_toolkit.results.search.sample import sample
 from recipe_toolkit.results.search.story import found_so_far
 from recipe_toolkit.rundir import RunDir, write_json
 from recipe_toolkit.submit.progress import ProgressReader
+from recipe_toolkit.sweep.load import Findings, chosen, load_sweep
 from results_support import check_schema, make_run
 
 HEAD = """schema: 1
@@ -239,6 +242,39 @@ def test_the_table_tells_the_answer_the_knee_and_the_loads() -> None:
     assert rows["16"].endswith("met?")
     assert rows["99"].endswith("  met")
     assert rows["103"].endswith("  missed")
+
+
+def test_a_variant_of_a_sweep_shows_the_points_of_its_answer() -> None:
+    document = searched()
+    record = {"id": "a", "columns": {"tp": 2}, "values": {}, "points": ["aiperf-1024x128"]}
+    part = Part(record, document)
+    assert {point["concurrency"] for point in part.points} == {99}
+    table = sweep_table.render("s-1", [part])
+    assert "c 99" in table
+    assert "c 16" not in table
+    assert "not measured" not in table
+    (search,) = document["search"]
+    unanswered = {**document, "search": [{**search, "answer": None, "why": "concurrency 1 misses"}]}
+    assert "a: search aiperf-1024x128 has no answer: concurrency 1 misses" in sweep_table.render(
+        "s-1", [Part(record, unanswered)]
+    )
+
+
+def test_variants_that_differ_in_their_searches_alone_share_a_deployment(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    searching = A % ("a", "requests_per_concurrency: 20, " + OVER % (1, 16, ""))
+    sweep = "sweep: {grid: {benchmarks.0.isl: [10, 20], engine.args.max-num-seqs: [16, 32]}}\n"
+    path.write_text(HEAD + searching + "slo: {tpot_p50_ms: 20}\n" + sweep)
+    loaded = load_recipe(path)
+    findings = Findings()
+    runs = load_sweep(loaded, chosen(loaded, None), findings)
+    assert not findings.problems(4)
+    assert [len(run.variants) for run in runs] == [2, 2]
+    assert [run.points for run in runs] == [((0,), (1,))] * 2
+    for run in runs:
+        names = {item.name for item in run.recipe.recipe.benchmarks}
+        assert len(names) == 2
+        assert all(item.search is not None for item in run.recipe.recipe.benchmarks)
 
 
 def test_progress_knows_how_many_requests_a_point_of_a_search_has(tmp_path: Path, plan: Plan) -> None:

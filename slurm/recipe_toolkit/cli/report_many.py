@@ -87,7 +87,7 @@ def _items(parts: Sequence[Part], base: Callable[[RunDir], str | None]) -> list[
             base(RunDir(Path(part.folder))),
             part.points,
             part.record["columns"],
-            part.record["points"],
+            part.wanted,
         )
         for part in parts
     ]

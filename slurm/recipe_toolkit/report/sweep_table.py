@@ -25,8 +25,21 @@ class Part:
 
     @property
     def points(self) -> list[Mapping[str, Any]]:
-        """Its points that were measured, in the order of the run."""
-        return [point for point in self.results["points"] if point["id"] in self.record["points"]]
+        """Its points that were measured, in the order of the run; of a search those of its answer."""
+        return [point for point in self.results["points"] if point["id"] in self.wanted]
+
+    @property
+    def wanted(self) -> list[str]:
+        """The ids of the points that it should have; of a search that has no answer its benchmark's name."""
+        answers = {item["benchmark"]: item["answer"] for item in self.results.get("search", ()) if item["answer"]}
+        names = self.record["points"]
+        return [point for name in names for point in (answers[name]["points"] if name in answers else [name])]
+
+    @property
+    def searches(self) -> dict[str, Mapping[str, Any]]:
+        """Its searches by benchmark, answered or not."""
+        found = {item["benchmark"]: item for item in self.results.get("search", ())}
+        return {name: found[name] for name in self.record["points"] if name in found}
 
 
 def render(sweep: str, parts: Sequence[Part], width: int = WIDTH) -> str:
@@ -84,7 +97,11 @@ def _shown(key: str, row: Mapping[str, Any]) -> str:
 
 def _without(parts: Sequence[Part], width: int) -> Iterator[str]:
     for part in parts:
-        missing = [name for name in part.record["points"] if name not in {point["id"] for point in part.points}]
+        there = {*(point["id"] for point in part.points), *part.searches}
+        missing = [name for name in part.wanted if name not in there]
+        for name, search in part.searches.items():
+            if not search["answer"]:
+                yield from wrap(f"  {part.record['id']}: search {name} has no answer: {search['why']}", width)
         if missing:
             results = part.results
             why = (results.get("message") or "").partition("\n")[0]
