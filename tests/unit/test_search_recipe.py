@@ -20,7 +20,8 @@ from recipe_toolkit.plan.search import asked, clients, most_points
 from recipe_toolkit.plan.values import Asked
 from recipe_toolkit.recipe_data import build_recipe, recipe_data
 from recipe_toolkit.recipe_loader import load_recipe
-from recipe_toolkit.report import sweep_table
+from recipe_toolkit.report import compare_text, sweep_table
+from recipe_toolkit.report.compare import compare
 from recipe_toolkit.report.sweep_table import Part
 from recipe_toolkit.report.table import render_table
 from recipe_toolkit.results.collect import build_results
@@ -258,6 +259,20 @@ def test_a_variant_of_a_sweep_shows_the_points_of_its_answer() -> None:
     assert "a: search aiperf-1024x128 has no answer: concurrency 1 misses" in sweep_table.render(
         "s-1", [Part(record, unanswered)]
     )
+
+
+def test_compare_holds_the_answers_against_each_other() -> None:
+    one = searched()
+    other = json.loads(json.dumps(one))
+    other["run"] = "run-2"
+    other["points"] = [point for point in one["points"] if point["concurrency"] != 103]
+    (search,) = other["search"]
+    search["answer"] |= {"load": 120, "objective": one["search"][0]["answer"]["objective"] * 1.25}
+    said = compare_text.render(compare([one, other]))
+    assert "  aiperf-1024x128: A c 99, " in said
+    assert "  aiperf-1024x128: B c 120, " in said
+    assert ", +25.0 %" in said
+    assert "only in" not in said
 
 
 def test_variants_that_differ_in_their_searches_alone_share_a_deployment(tmp_path: Path) -> None:

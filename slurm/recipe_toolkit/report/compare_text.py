@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from recipe_toolkit.report import text
 from recipe_toolkit.report.changes import Change, shown
 from recipe_toolkit.report.compare import Comparison, Match, Row, signed
+from recipe_toolkit.report.search_text import answers, of_searches
 
 WIDTH = 120
 _NAME = 32
@@ -20,6 +21,9 @@ def render(found: Comparison, width: int = WIDTH) -> str:
     blocks = ["\n".join(_head(found))]
     said = [*conditions(found.labels, found.conditions), *(f"  not compared: {item}" for item in found.unknown)]
     blocks.append("\n".join(_wrapped(["conditions that differ:", *(said or ["  none"])], width)))
+    searched = list(answers(found.labels, found.runs))
+    if searched:
+        blocks.append("\n".join(_wrapped(["answers of the searches:", *searched], width)))
     noted = _wrapped(remarks(found), width)
     if noted:
         blocks.append("\n".join(noted))
@@ -63,10 +67,12 @@ def conditions(labels: Sequence[str], found: Sequence[Change]) -> list[str]:
 def remarks(found: Comparison) -> list[str]:
     """Points that some run lacks, that do not count, or that are not the same measurement."""
     lines = []
+    # Two searches seldom try the same loads.
+    searched = of_searches(found.runs)
     for match in found.matches:
         name = match.point["id"]
         here = [label for label, point in zip(found.labels, match.points, strict=True) if point is not None]
-        if len(here) < len(found.labels):
+        if len(here) < len(found.labels) and name not in searched:
             lines.append(f"  {name}: only in {', '.join(here)}")
         for label, reasons, why in zip(found.labels, match.invalid, match.why_not, strict=True):
             if reasons:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,35 @@ def searches(results: Mapping[str, Any], width: int) -> Iterator[str]:
         yield "\n".join(
             [*lines, "", aligned(_columns(item, results), [{**row, "valid": True} for row in item["loads"]], width)]
         )
+
+
+def answers(labels: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each search and run: its answer, and what that gives beside the first run's."""
+    names = dict.fromkeys(item["benchmark"] for run in runs for item in run.get("search", ()))
+    for name in names:
+        first = None
+        for label, run in zip(labels, runs, strict=True):
+            item = next((item for item in run.get("search", ()) if item["benchmark"] == name), None)
+            if item is None:
+                continue
+            answer = item["answer"]
+            if answer is None:
+                yield f"  {name}: {label} no answer: {item['why']}"
+                continue
+            said = f"{load(item, answer['load'])}, {text.number(answer['objective'])} {objective(item, run)}"
+            if first and answer["objective"] is not None and first[0] == item["maximize"]:
+                said += f", {(answer['objective'] / first[1] - 1) * 100:+.1f} %"
+            elif first is None and answer["objective"]:
+                first = (item["maximize"], answer["objective"])
+            yield f"  {name}: {label} {said}"
+
+
+def of_searches(runs: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The ids of the points of all searches, and what the repeats of a load share."""
+    points = [
+        point for run in runs for item in run.get("search", ()) for tried in item["loads"] for point in tried["points"]
+    ]
+    return {*points, *(point.rpartition("-rep")[0] for point in points)}
 
 
 def load(search: Mapping[str, Any], value: float) -> str:
