@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from ansible_rig import ANSIBLE, BIN, RECAP, ROOT
+from container_rig import fill, stub
+from image_rig import send
 
 PAGE = (ROOT / "docs" / "nodes.md").read_text()
 NAMES = ("melchior", "balthasar", "casper", "artaban")
@@ -20,6 +22,7 @@ SHIMS = {
     "ibv_devinfo": "echo active_mtu: 4096",
     "apt-mark": "echo nvidia-driver-580-open",
 }
+IMAGE = {"reference": f"vllm/vllm-openai:1@sha256:{'1' * 64}", "path": "/images/site/vllm.sqsh"}
 PROFILE = {
     "schema": 1,
     "name": "mysite",
@@ -47,7 +50,7 @@ def commands() -> list[str]:
     return block[1].splitlines()
 
 
-def make_mine(path: Path, rig: Path) -> None:
+def make_mine(path: Path, rig: Path, source: dict[str, str]) -> None:
     """Put the rig's addresses, and what it is, into the inventory that the page's command has written."""
     mine, here = yaml.safe_load(path.read_text()), yaml.safe_load(rig.read_text())
     mine["all"]["vars"] |= here["all"]["vars"] | {"preflight_architectures": ["x86_64", "aarch64"]}
@@ -55,6 +58,9 @@ def make_mine(path: Path, rig: Path) -> None:
     for name, found in here["all"]["children"]["nodes"]["hosts"].items():
         nodes["hosts"][name] |= found
     nodes["vars"] |= {"model_weights_models": [{"path": "/models/site"}], "model_weights_margin_gb": 0}
+    nodes["vars"] |= {"container_toolkit_source": source, "container_toolkit_docker_source": source}
+    nodes["vars"] |= {"images_runtime": "enroot", "images_list": [IMAGE], "images_size_gb": 0.1, "images_margin_gb": 0}
+    nodes["vars"] |= {"rdma_devices_memlock": "4096", "rdma_devices_nofile": 16000}
     del nodes["vars"]["preflight_architectures"]
     path.write_text(json.dumps(mine))
 
@@ -64,7 +70,9 @@ def changed(text: str) -> dict[str, int]:
 
 
 @pytest.mark.ansible
-def test_the_walk_through_leads_from_bare_nodes_to_green(nodes, tmp_path):
+def test_the_walk_through_leads_from_bare_nodes_to_green(nodes, repository, tmp_path):
+    fill(repository)
+    send(nodes, "melchior", {"/usr/local/sbin/enroot": stub("enroot")})
     for name in NAMES:
         nodes.on(name, "rm -f /etc/netplan/*; for i in enp1s0f1np1 enP2p1s0f1np1; do ip addr flush dev $i; done")
         for program, text in SHIMS.items():
@@ -85,7 +93,7 @@ def test_the_walk_through_leads_from_bare_nodes_to_green(nodes, tmp_path):
             assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
             told[command] = done.stdout
         if "--example" in command:
-            make_mine(tmp_path / "mine.yml", nodes.folder / "inventory.yml")
+            make_mine(tmp_path / "mine.yml", nodes.folder / "inventory.yml", repository.source("rig-toolkit"))
         if "--check" in command:
             for name in NAMES:
                 assert nodes.on(name, "ls /etc/netplan; ip -br -4 addr show enp1s0f1np1").split()[2:] == []
