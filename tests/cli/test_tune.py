@@ -22,6 +22,7 @@ from recipe_toolkit.rundir import RunDir, write_json
 from recipe_toolkit.submit.select import name_of as name_of_run
 from submit_support import wait_until, write_state
 
+ROOT = Path(__file__).parents[2]
 TIMING = Timing(prefill=0.2, transfer=0.02, step=0.01, each=0.0005, osl=64)
 TUNE: dict[str, Any] = {
     "gpus": 6,
@@ -297,3 +298,20 @@ def test_capacity_says_what_it_cannot_know(site):
     done = tune(site, "--stage", "capacity")
     assert done.returncode == 0
     assert "prefill tp2: what it holds is not known: the simulated engine holds no model" in done.stderr
+
+
+def test_the_shipped_recipe_is_checked_and_told_what_fits(recipe):
+    shipped = ROOT / "recipes" / "qwen3.8-2.4t" / "gb300-8k1k-tune.yaml"
+    site = ROOT / "recipes" / "clusters" / "gb300-nvl72.yaml"
+    done = recipe("tune", shipped, "-c", site, "--stage", "capacity")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if " of weights a GPU" in line]
+    assert [line.split(":")[0] for line in lines] == [
+        "prefill tep8",
+        "prefill tp4dp2",
+        "prefill tp2dp4",
+        "decode tep8",
+        "decode tp4dp4",
+    ]
+    assert "at most 120 node-hours" in recipe("tune", shipped, "-c", site, "--plan").stdout
+    assert not (recipe.folder / "tune-qwen3.8-2.4t-gb300-tune").exists()

@@ -163,6 +163,8 @@ class Tuning:
         return self._run(planned, {self._root / f"{role}.yaml": role for role in roles})
 
     def _run(self, planned: Sequence[Planned], stages: Mapping[Path, str]) -> int:
+        if self._limits.at_once and (code := self._wait(list(stages.values()))):
+            return code  # those of an earlier command count among them
         left: list[Planned] = []
         for file, name in stages.items():
             left += self._left([item for item in planned if item.file == file], self._dir.sweeps[name])
