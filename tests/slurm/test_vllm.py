@@ -101,7 +101,7 @@ def measure(rig: Rig, site: Path, name: str, folder: Path, *more: dict[str, Any]
 def aggregated(slurm_rig: Rig, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """One instance on one node: what the others are compared with."""
     search = {"over": "concurrency", "from": 1, "to": 4, "repeats": 1}
-    load = {"client": "vllm-bench", "name": "s", "isl": 64, "osl": 8, "search": search, "requests": 20}
+    load = {"client": "aiperf", "name": "s", "isl": 128, "osl": 16, "search": search, "requests": 8}
     return measure(
         slurm_rig, site, "cpu-agg", tmp_path_factory.mktemp("agg"), load, slo={"tpot_mean_ms": 10000, "ttft_mean_s": 60}
     )
@@ -117,9 +117,9 @@ def test_one_instance_on_one_node(aggregated: Measured) -> None:
 def test_a_search_over_three_points(aggregated: Measured) -> None:
     (search,) = aggregated.results["search"]
     assert (search["outcome"], search["answer"]["load"], search["confidence"]) == ("all_met", 4, None)
-    points = {point["id"]: point for point in aggregated.results["points"] if point["client"]["name"] == "vllm-bench"}
+    points = {point["id"]: point for point in aggregated.results["points"] if point["id"].startswith("s-")}
     assert list(points) == ["s-c1-rep1", "s-c2-rep1", "s-c4-rep1"]
-    assert [point["requests"]["ok"] for point in points.values()] == [20, 20, 20]
+    assert [point["requests"]["ok"] for point in points.values()] == [8, 8, 8]
     for load in search["loads"]:
         seen = points[load["points"][0]]
         assert load["objective"] == seen["total_tps_per_gpu"]["working"] > 0

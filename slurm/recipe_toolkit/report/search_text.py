@@ -93,15 +93,16 @@ def _lines(item: Mapping[str, Any], results: Mapping[str, Any]) -> Iterator[str]
 
 def _knee(item: Mapping[str, Any]) -> str:
     met, missed = item["knee"]["met"], item["knee"]["missed"]
-    binding = ", ".join(map(slo.figure, item["binding"])) or "no point counts"
+    figures = ", ".join(map(slo.figure, item["binding"]))
+    misses = f"misses {figures}" if figures else "gives no point that counts"
     if met is None and missed is None:
         return "not seen"
     if met is None:
-        said = f"below {load(item, missed)}, which misses {binding}"
+        said = f"below {load(item, missed)}, which {misses}"
     elif missed is None:
         said = f"above {load(item, met)}"
     else:
-        said = f"between {load(item, met)} and {load(item, missed)}, which misses {binding}"
+        said = f"between {load(item, met)} and {load(item, missed)}, which {misses}"
     if item["confidence"] is None or item["confidence"] < _SAID:
         return f"{said}; not confirmed"
     # More would be said than a few repeats can carry.

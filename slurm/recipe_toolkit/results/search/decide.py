@@ -137,7 +137,7 @@ def _bottom(search: Search, loads: Loads, missed: float, grey: Sequence[float]) 
         return again
     if grey:
         return Stop("unsure", f"the noise hides whether {_load(search, low)}, the lowest, meets every bound")
-    return Stop("none_met", f"{_load(search, missed)}, the lowest of the range, misses {_bounds(loads, missed)}")
+    return Stop("none_met", f"{_load(search, missed)}, the lowest of the range, {_misses(loads, missed)}")
 
 
 def _apart(search: Search, loads: Loads, met: float, missed: float, hidden: Sequence[float]) -> float | Stop:
@@ -154,7 +154,7 @@ def _apart(search: Search, loads: Loads, met: float, missed: float, hidden: Sequ
 
 
 def _found(search: Search, loads: Loads, met: float, missed: float) -> Stop:
-    between = f"between {_load(search, met)} and {_load(search, missed)}, which misses {_bounds(loads, missed)}"
+    between = f"between {_load(search, met)} and {_load(search, missed)}, which {_misses(loads, missed)}"
     if search.repeats == 1:
         return Stop("found", f"the knee is {between}; nothing was repeated")
     if not close(search, met, missed):
@@ -237,5 +237,7 @@ def _load(search: Search, load: float) -> str:
     return f"concurrency {load:g}" if search.over == "concurrency" else f"{load:g} requests/s"
 
 
-def _bounds(loads: Loads, load: float) -> str:
-    return "nothing but gives no point that counts" if loads.hopeless(load) else ", ".join(loads.missed_bounds(load))
+def _misses(loads: Loads, load: float) -> str:
+    if loads.hopeless(load):
+        return "gives no point that counts"
+    return f"misses {', '.join(loads.missed_bounds(load))}"

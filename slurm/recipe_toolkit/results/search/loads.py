@@ -87,8 +87,7 @@ class Loads:
 
     def hopeless(self, load: float) -> bool:
         """Whether no point of it counts, and it was tried more than once."""
-        item = self.tried[load]
-        return not item.count and item.asked >= min(2, self._search.repeats)
+        return not self.tried[load].count and self.tried[load].asked > 1
 
     def met(self, load: float) -> bool:
         """Whether it looks as if every bound were met."""
