@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,22 @@ def test_series_of_a_pool_are_summed_and_counters_become_rates(tmp_path: Path) -
     assert figure is not None
     assert [row["name"] for row in figure.data["spans"]] == ["c1", "c2"]
     assert figure.data["spans"][1]["from"] == 12.0
+
+
+def test_what_is_no_file_is_not_waited_for_and_what_is_no_number_not_drawn(tmp_path: Path) -> None:
+    for folder in ("metrics", "run/bench/isl64-osl16-c1"):
+        (tmp_path / folder).mkdir(parents=True)
+    os.mkfifo(tmp_path / "metrics/prefill-0.jsonl")
+    os.mkfifo(tmp_path / "run/bench/isl64-osl16-c1/profile_export.jsonl")
+    (tmp_path / "metrics/decode-1.jsonl").symlink_to("nowhere")
+    assert series.read_series(tmp_path / "metrics") == []
+    assert latencies.figure(results(), tmp_path / "run") is None
+    scrape(tmp_path / "metrics", "decode-0", sample(1.0, 1e308, 1e308, 1e308), sample(6.0, 2, 0.5, 0))
+    odd = [{"t": t, "event": "point_started", "point": "c1"} for t in (-1e308, 1e308, "x", None)]
+    figure = series.figure(odd, tmp_path / "metrics")
+    assert figure is not None
+    assert figure.data["spans"] == []
+    json.dumps(figure.data, allow_nan=False)
 
 
 def test_a_long_run_is_thinned_and_keeps_its_peaks(tmp_path: Path) -> None:

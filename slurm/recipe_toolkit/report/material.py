@@ -99,7 +99,7 @@ def _facts(run: RunDir) -> list[tuple[str, Mapping[str, Any]]]:
     found: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(run.attempt(attempts[-1]).root.glob("nodes/*/facts.json")) if attempts else []:
         try:
-            data = read_json(path)
+            data = read_json(path) if path.is_file() else None
         except (OSError, ValueError):
             continue
         if isinstance(data, dict):

@@ -68,7 +68,11 @@ def png(figure: Figure) -> bytes:
         import vl_convert
     except ImportError as error:
         raise RecipeError("PNG files are drawn by vl-convert-python, which is not installed", hint=EXTRA) from error
-    drawn: bytes = vl_convert.vegalite_to_png(whole_spec(figure), vl_version=_VEGALITE, scale=_SCALE)
+    try:
+        drawn: bytes = vl_convert.vegalite_to_png(whole_spec(figure), vl_version=_VEGALITE, scale=_SCALE)
+    except ValueError as error:  # of figures that no axis can hold
+        first = str(error).partition("\n")[0]
+        raise RecipeError(f"{figure.title}: cannot be drawn: {first}", hint="--csv DIR writes what it shows") from error
     return drawn
 
 

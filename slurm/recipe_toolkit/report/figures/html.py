@@ -13,6 +13,7 @@ from recipe_toolkit.report import text
 from recipe_toolkit.report.figures.model import Figure, config
 from recipe_toolkit.report.html import Markup, el
 from recipe_toolkit.report.tables import table
+from recipe_toolkit.results.model import scrub
 
 MISSING = (
     "Without the report extra there are no pictures here, only their tables: "
@@ -78,7 +79,7 @@ def _cell(value: Any) -> str:
 
 def data(name: str, value: Any) -> Markup:
     """Data for a script, which the page itself never runs whatever it holds."""
-    said = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    said = json.dumps(scrub(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return el("script", Markup(said), type="application/json", class_=name)
 
 

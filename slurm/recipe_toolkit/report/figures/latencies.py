@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,12 @@ def _read(results: Mapping[str, Any], root: Path) -> tuple[dict[str, Samples], l
         if path is None or not point["valid"]:
             continue
         try:
-            size = path.stat().st_size
+            known = path.stat()
         except OSError:
             continue
+        if not stat.S_ISREG(known.st_mode):  # a pipe would never end
+            continue
+        size = known.st_size
         if size > left:
             unread.append(point["id"])
             continue

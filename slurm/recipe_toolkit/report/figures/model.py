@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from recipe_toolkit.results.model import scrub
+
 Row = Mapping[str, Any]
 # Colours are the page's variables: a browser resolves them, light or dark; for PNG files :func:`for_paper` does.
 SERIES = tuple(f"var(--s{number})" for number in range(1, 9))
@@ -83,7 +85,7 @@ def whole_spec(figure: Figure) -> dict[str, Any]:
 def for_paper(spec: Row) -> dict[str, Any]:
     """The spec with the page's light colours in place of their variables."""
     known = _colours()
-    text = _VARIABLE.sub(lambda found: known[found[1]], json.dumps(spec, allow_nan=False))
+    text = _VARIABLE.sub(lambda found: known[found[1]], json.dumps(scrub(spec), allow_nan=False))
     return json.loads(text)  # type: ignore[no-any-return]
 
 

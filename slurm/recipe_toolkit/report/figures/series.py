@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from recipe_toolkit.results.pools import ROLES, role_of
 
 _BUDGET_BYTES = 64 * 1024 * 1024
 _STEPS = 600
+_LATEST = 1e11  # seconds since the epoch; beyond this it is no time
 _GAUGES = {
     "vllm:num_requests_running": "running",
     "vllm:num_requests_waiting": "waiting",
@@ -101,7 +103,7 @@ def points_of(events: Sequence[Mapping[str, Any]]) -> list[Span]:
     last = 0.0
     for event in events:
         at, point = number(event.get("t")), event.get("point")
-        if at is None:
+        if at is None or not 0 <= at < _LATEST:
             continue
         last = max(last, at)
         if event.get("event") == "point_started" and isinstance(point, str):
@@ -119,7 +121,11 @@ def read_series(folder: Path) -> list[Sample]:
     left = _BUDGET_BYTES
     for path in sorted(folder.glob("*.jsonl")):
         role = role_of(path.stem)
-        if role is None:
+        if role is None or not path.is_file():  # a pipe would never end
+            continue
+        try:
+            size = path.stat().st_size
+        except OSError:
             continue
         before: tuple[float, dict[str, float]] | None = None
         for t, values in _lines(path, left):
@@ -133,13 +139,14 @@ def read_series(folder: Path) -> list[Sample]:
                     grown = max(total - before[1].get(what, total), 0.0)
                     rates[role, what, _second(t)] += grown / (t - before[0])
             before = (t, totals)
-        left -= min(left, path.stat().st_size)
+        left -= min(left, size)
     found = [
         Sample(role, what, t, sum(values) / (len(values) if what == "kv" else 1))
         for (role, what, t), values in gauges.items()
         if values
     ]
     found += [Sample(role, what, t, value) for (role, what, t), value in rates.items()]
+    found = [sample for sample in found if math.isfinite(sample.value)]
     return _thinned(sorted(found, key=lambda sample: (sample.t, sample.role, sample.what)))
 
 
@@ -159,7 +166,7 @@ def _lines(path: Path, most: int) -> Iterator[tuple[float, Mapping[str, Any]]]:
                     continue
                 if isinstance(data, dict) and isinstance(data.get("values"), dict):
                     t = number(data.get("t"))
-                    if t is not None and 0 <= t < 1e11:
+                    if t is not None and 0 <= t < _LATEST:
                         yield t, data["values"]
     except OSError:
         return
