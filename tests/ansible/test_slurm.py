@@ -13,6 +13,7 @@ NAMES = ["melchior", "balthasar", "casper", "artaban"]
 # The nodes have no cgroups; and slurmd looks for them unless it is told which.
 OPTIONS = {
     "slurm_cluster": "magi",
+    "slurm_accounting": "slurmdbd",
     "slurm_cgroup": {"CgroupPlugin": "cgroup/v1"},
     "slurm_settings": {"ProctrackType": "proctrack/pgid", "TaskPlugin": "task/none"},
 }
@@ -50,6 +51,9 @@ def test_jobs_run_on_every_node_with_the_gpus_of_the_inventory_and_one_key(clust
     keys = {cluster.on(name, "sha256sum /etc/munge/munge.key; stat -c '%a %U' /etc/munge/munge.key") for name in NAMES}
     assert len(keys) == 1
     assert keys.pop().split()[-2:] == ["400", "munge"]
+    cluster.on(
+        "artaban", "sbatch -Wo /dev/null --wrap true; until sacct -Xno State | grep -q COMPLETED; do sleep 0.2; done"
+    )
     again = play(cluster)
     assert again.code == 0, again.text
     assert again.changed == dict.fromkeys(NAMES, 0)
