@@ -122,7 +122,8 @@ def _one_of(benchmark: Benchmark, at: FieldPath, one: str, other: str, *, requir
     if len(given) == 2:
         yield Fault((*at, other), f"either {one} or {other}, not both", key=True)
     elif not given and required:
-        yield Fault((*at, one), f"missing: {one} or {other}", absent=True)
+        hint = "or search, for the load that slo allows" if one == "concurrency" else None
+        yield Fault((*at, one), f"missing: {one} or {other}", hint, absent=True)
 
 
 def _check_command(benchmark: Benchmark, at: FieldPath) -> Iterator[Fault]:
