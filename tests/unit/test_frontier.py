@@ -45,9 +45,10 @@ def pair(timing: Timing, prefills: int = 1, decodes: int = 1) -> Split:
 
 # --- the arithmetic by itself
 
+# (in flight, seconds): with more in an instance a request is never in it for a shorter time.
 SAMPLES = st.lists(
     st.tuples(st.floats(0.5, 64), st.floats(0.001, 50)), min_size=1, max_size=6, unique_by=lambda item: item[0]
-)
+).map(lambda items: list(zip(sorted(item[0] for item in items), sorted(item[1] for item in items), strict=True)))
 
 
 def pool(role: str, loads: list[tuple[float, float]], gpus: int = 1) -> Pool:
