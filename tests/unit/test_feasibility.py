@@ -300,7 +300,8 @@ def test_the_router_of_one_role(
 BENCHMARKS = [
     (
         ("concurrency: [1, 8], ", ""),
-        "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate\n  hint: or search, for the load that slo allows",
+        "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate\n"
+        "  hint: or search, for the load that slo allows",
     ),
     (
         ("concurrency: [1, 8]", "concurrency: [1, 8], request_rate: [2]"),
@@ -378,7 +379,8 @@ BENCHMARKS = [
     ),
     (
         ("client: aiperf, isl: 1024, osl: 128, concurrency: [1, 8]", "client: vllm-bench, isl: 1024, osl: 128"),
-        "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate\n  hint: or search, for the load that slo allows",
+        "r.yaml:16:5: benchmarks.0.concurrency: missing: concurrency or request_rate\n"
+        "  hint: or search, for the load that slo allows",
     ),
     (
         ("client: aiperf, isl: 1024,", "client: aiperf, isl_min: 512, isl: 1024,"),
