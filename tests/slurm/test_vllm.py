@@ -186,3 +186,32 @@ def test_real_vllm_is_asked_for_its_flags(slurm_rig: Rig, site: Path) -> None:
     assert "this vLLM has no flag --sleep-mode-backend; 0.33.0 is the first to have it" in lacking["found"]
     assert lacking["found"].startswith("serve: ")
     assert "is vLLM 0.32.0+cpu" in version["found"]
+
+
+def test_a_tuning_measures_predicts_and_confirms(slurm_rig: Rig, site: Path, tmp_path: Path) -> None:
+    """One topology of each: prefill alone, decode alone with dummy KV, and both together by files."""
+    side = {"topologies": {"one": {"parallel": {"tp": 1}}}, "requests_per_concurrency": 4}
+    recipe = tmp_path / "tuned.yaml"
+    data = {
+        "schema": 1,
+        "name": "tuned",
+        "extends": str(ROOT / "recipes" / "tiny" / "cpu-1p1d-files.yaml"),
+        "tune": {
+            "gpus": 2,
+            "prefill": {**side, "concurrency": [1]},
+            "decode": {**side, "concurrency": [2]},
+            "confirm": 1,
+        },
+    }
+    recipe.write_text(json.dumps(data))
+    words = ("--folder", tmp_path / "tune", "--confirm", "--json")
+    done = slurm_rig.recipe("tune", recipe, "-c", site, *words, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [pool["form"] for pool in found["pools"]] == ["prefill", "decode-bench"]
+    assert found["pools"][1]["transfer"]["bytes"] > 0, "config.json says what a prompt's KV takes"
+    assert any("KV transfer" in term for term in found["missing_terms"]), "files have no counters"
+    (best,) = [point for point in found["points"] if point["best"]]
+    (measured,) = found["measured"]
+    assert measured["concurrency"] == best["concurrency"]
+    assert set(measured["error_percent"]) >= {"ttft_ms", "tpot_ms", "total_tps_per_gpu"}
