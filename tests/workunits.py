@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 # Long files whose tests share nothing that is not made anew in a second or two.
-SINGLE = ("slurm/test_cancel.py", "slurm/test_docs.py", "cli/test_shipped.py")
+SINGLE = ("slurm/test_cancel.py", "slurm/test_docs.py", "cli/test_shipped.py", "gpu/test_one_card.py")
 
 
 def unit(nodeid: str) -> str:

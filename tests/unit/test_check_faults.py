@@ -244,8 +244,10 @@ def test_an_unreachable_node_is_named_and_the_others_are_judged():
         (whole("rdma", {"error": "PermissionError: no"}), "RDMA.DEV"),
         (whole("model", {"error": "OSError: stale file handle"}), "WEIGHTS.MANIFEST"),
         (put("net", addresses=ABSENT), "LANE.ADDR"),
+        (put("driver", gpus=done("0, NVIDIA GB10, 580.95.05, 143771, [N/A]\n")), "MEM.FREE"),
+        (put("driver", gpus=done("0, NVIDIA H200, 580.95.05, [N/A], [N/A]\n")), "MEM.FREE"),
     ],
-    ids=["nvidia-smi", "journal", "docker", "sysfs", "model", "ip"],
+    ids=["nvidia-smi", "journal", "docker", "sysfs", "model", "ip", "free memory", "memory"],
 )
 def test_what_cannot_be_read_is_unknown_and_no_pass(change, check):
     answers = sparks()

@@ -156,10 +156,15 @@ def _memory(expect: Expect, node: Node) -> Iterator[Finding]:
     share = expect.memory
     if share is None:
         raise Skip("the recipe says no gpu-memory-utilization")
+    shared = False
     for gpu in node.know("gpus"):
-        if gpu.memory and gpu.free is not None and gpu.free < share * gpu.memory:
+        if gpu.memory is None and _SPARK.search(gpu.name):
+            shared = True
+        elif gpu.memory is None or gpu.free is None:
+            yield Finding((node.name,), f"nvidia-smi does not say what GPU {gpu.index} has free", status="unknown")
+        elif gpu.free < share * gpu.memory:
             yield Finding((node.name,), f"GPU {gpu.index}: {gpu.free} of {gpu.memory} MiB free", f"{share:.0%} of it")
-    if any(gpu.memory is None for gpu in node.know("gpus")):
+    if shared:
         memory = node.know("system").memory
         total, free, could = (memory.get(key, 0) >> 20 for key in ("MemTotal", "MemFree", "MemAvailable"))
         if free < share * total:
