@@ -54,7 +54,7 @@ def variants(folder: Path, count: int) -> list[Path]:
     for index in range(count):
         data = dict(bases[index % len(bases)])
         data["name"] = f"{data['name'][:40]}-{index}"
-        data["time_limit"] = f"0{1 + index % 7}:00:00"
+        data["time_limit"] = f"{4 + index % 7:02}:00:00"
         data["description"] = f"Variant {index}"
         files.append(folder / f"{index:04}.yaml")
         files[-1].write_text(dump_yaml(data), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,9 @@ from recipe_toolkit.capacity.refusal import UnknownModel
 Config = Mapping[str, Any]
 _MOST_LAYERS = 10_000
 _WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
+# Hundreds of recipes are of a few models.
+_KEPT = 64
+_read_before: dict[tuple[str, bool], Architecture] = {}
 
 
 def read_config(config: Config, *, language_only: bool = False) -> Architecture:
@@ -31,6 +35,15 @@ def read_config(config: Config, *, language_only: bool = False) -> Architecture:
     ``language_only``: the recipe leaves other towers out (vLLM's ``language-model-only``). Raises UnknownModel for
     an architecture, a field or a quantization that is not known.
     """
+    key = (json.dumps(config, sort_keys=True, default=repr), language_only)
+    if key not in _read_before:
+        if len(_read_before) >= _KEPT:
+            _read_before.clear()
+        _read_before[key] = _read(config, language_only)
+    return _read_before[key]
+
+
+def _read(config: Config, language_only: bool) -> Architecture:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise UnknownModel("config.json names no architecture", "it has `architectures`, as transformers writes it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from recipe_toolkit.capacity.architecture import Architecture, Dense, Gqa, Layer, Linear, Mamba2, Mla, Moe
 from recipe_toolkit.capacity.ledger import Line, size
@@ -52,6 +53,7 @@ class Weights:
     lines: tuple[Line, ...]
 
 
+@lru_cache(maxsize=128)
 def weigh(model: Architecture, spread: Spread, *, mtp: bool) -> Weights:
     """The weights of one rank. ``mtp``: with the layers of multi-token prediction."""
     stages = [list(_stage(model, spread, stage, mtp=mtp)) for stage in range(spread.pp)]
