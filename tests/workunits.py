@@ -17,8 +17,6 @@ SINGLE = ("slurm/test_cancel.py", "slurm/test_docs.py", "cli/test_shipped.py", "
 def unit(nodeid: str) -> str:
     """What is run by one process, one after the other."""
     path = nodeid.partition("::")[0]
-    if path.startswith("tests/ansible/"):
-        return "tests/ansible"  # the same nodes for all
     if path.endswith(SINGLE):
         return nodeid
     if path.endswith("slurm/test_states.py"):  # a cluster for each kind of accounting

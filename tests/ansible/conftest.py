@@ -1,4 +1,4 @@
-"""Four bare nodes for the whole session."""
+"""Four bare nodes for each file of tests: what one leaves on them is no other's concern."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ansible_rig import ANSIBLE, Nodes, make_nodes
 from apt_rig import Repository, make_repository
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """melchior, balthasar, casper and artaban."""
     yield from make_nodes(tmp_path_factory, "nodes", 4)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def repository(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     """A repository of apt that the nodes can reach: empty, until a test adds packages to it and publishes them."""
     yield from make_repository(nodes, tmp_path_factory.mktemp("repository"))
