@@ -40,8 +40,8 @@ PROFILE = {
         "hosts": list(NAMES),
         "lanes": {"enp1s0f1np1": "10.42.0.0/24", "enP2p1s0f1np1": "10.42.1.0/24"},
         "ports": [8000],
-        # There is no NVIDIA module, journal or desktop to look at.
-        "skip": ["DRIVER.LOADED", "GPU.KLOG", "GPU.LOWPOWER", "MEM.GUARD"],
+        # There is no NVIDIA module, journal or desktop to look at, and no vLLM to ask.
+        "skip": ["DRIVER.LOADED", "GPU.KLOG", "GPU.LOWPOWER", "MEM.GUARD", "VLLM.FLAGS", "VLLM.VERSION"],
     },
 }
 SHIMS = {
