@@ -196,8 +196,7 @@ class Fetch:
             waits = [pool.submit(self.row, row) for row in rows]
             done = concurrent.futures.wait(waits, return_when=concurrent.futures.FIRST_EXCEPTION).done
             if any(wait.exception() for wait in done):
-                self.failed.set()
-                (RUN / "failed").touch()
+                self.fail()
         errors = [wait.exception() for wait in waits if wait.exception()]
         if errors:
             raise next((error for error in errors if str(error) != "stopped"), errors[0])
@@ -205,6 +204,12 @@ class Fetch:
             Path(folder).rmdir()
         files = [size for row in rows for _, size, _ in row]
         return {"files": len(files), "bytes": sum(files), "began": began, "ended": time.time()}
+
+    def fail(self) -> None:
+        """Stop the other links, and let this node's server tell who waits for it; it may have ended by itself."""
+        self.failed.set()
+        with contextlib.suppress(FileNotFoundError):
+            (RUN / "failed").touch()
 
     def row(self, row: list) -> None:
         """Fetch the files of one link in order; each is verified while the next is copied."""
@@ -261,8 +266,7 @@ class Fetch:
             if attempt == 0:
                 with contextlib.closing(Line(self.ask)) as line:
                     self.copy(line, job, whole=True)
-        self.failed.set()
-        (RUN / "failed").touch()
+        self.fail()
         sender = " or ".join(f"{sender} ({address})" for sender, address in senders)
         raise Refused(f"{name}: what {sender} sends is not what the manifest says, twice")
 
