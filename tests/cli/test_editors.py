@@ -199,7 +199,7 @@ def test_faults_are_shown_where_they_are(editor):
 
 def test_profiles_are_helped_too(editor):
     assert editor.open(PROFILE, "cluster")[0] == []
-    assert list(editor.offered("scheduler: |\n", "cluster")) == ["slurm", "local"]
+    assert list(editor.offered("scheduler: |\n", "cluster")) == ["slurm", "ssh", "local"]
     slurm = editor.offered(f"{PROFILE}slurm:\n  |\n", "cluster")
     assert slurm["account"] == "Account (--account)."
     assert {"venv", "path", "image"} <= set(editor.offered(f"{PROFILE}tools:\n  vllm:\n    |\n", "cluster"))
