@@ -76,8 +76,10 @@ def tune(site, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def folders(site) -> list[Path]:
+    """The runs in the order of their submission: ids of one second are in that of their names."""
     found = (site.folder / "runs").iterdir() if (site.folder / "runs").exists() else []
-    return sorted(path for path in found if (path / "job.json").exists())
+    made = [path for path in found if (path / "job.json").exists()]
+    return sorted(made, key=lambda path: (path / "job.json").stat().st_mtime_ns)
 
 
 def killed(site, runs: int, *words: str) -> None:
