@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -15,7 +16,7 @@ from recipe_toolkit.results.collect import build_results, point_result
 from recipe_toolkit.results.manifest import write_manifest
 from recipe_toolkit.results.model import PerGpu, PerUser, PointResult, Results, Stat
 from recipe_toolkit.results.pools import PoolGauges, pool_metrics
-from recipe_toolkit.rundir import RunDir, write_json
+from recipe_toolkit.rundir import RunDir, read_json, write_json
 
 DATA = Path(__file__).parent / "data"
 SCHEMA = json.loads(
@@ -168,3 +169,21 @@ def make_folder(tmp_path: Path) -> RunDir:
     run.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
     write_manifest(run)
     return run
+
+
+def many(run: RunDir, points: int) -> None:
+    """So many points, spread over both axes, as if of one run."""
+    results, plan = read_json(run.results), read_json(run.plan)
+    made, planned = [], []
+    for index in range(points):
+        point: dict[str, Any] = copy.deepcopy(results["points"][index % len(results["points"])])
+        wanted = copy.deepcopy(plan["benchmarks"][index % len(plan["benchmarks"])])
+        point["id"] = wanted["id"] = f"isl64-osl16-c{index}"
+        point["concurrency"] = index
+        if point["valid"]:
+            point["output_tps_per_user"]["from_median_tpot"] *= 1 + index % 97 / 97
+            point["total_tps_per_gpu"]["working"] *= 1 + index % 89 / 89
+        made.append(point)
+        planned.append(wanted)
+    write_json(run.results, {**results, "points": made, "points_wanted": points})
+    write_json(run.plan, {**plan, "benchmarks": planned})

@@ -18,12 +18,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recipe_toolkit.rundir import RunDir, read_json, write_json
-from results_support import make_folder
+from results_support import make_folder, many
 
 RECIPE = Path(sys.executable).with_name("recipe")
 
@@ -37,24 +36,6 @@ def timed(step: Callable[[], object], runs: int) -> float:
         step()
         times.append(sum(now - before for now, before in zip(os.times()[:4], start[:4], strict=True)))
     return statistics.median(times)
-
-
-def many(run: RunDir, points: int) -> None:
-    """So many points, spread over both axes, as if of one run."""
-    results, plan = read_json(run.results), read_json(run.plan)
-    made, planned = [], []
-    for index in range(points):
-        point: dict[str, Any] = copy.deepcopy(results["points"][index % len(results["points"])])
-        wanted = copy.deepcopy(plan["benchmarks"][index % len(plan["benchmarks"])])
-        point["id"] = wanted["id"] = f"isl64-osl16-c{index}"
-        point["concurrency"] = index
-        if point["valid"]:
-            point["output_tps_per_user"]["from_median_tpot"] *= 1 + index % 97 / 97
-            point["total_tps_per_gpu"]["working"] *= 1 + index % 89 / 89
-        made.append(point)
-        planned.append(wanted)
-    write_json(run.results, {**results, "points": made, "points_wanted": points})
-    write_json(run.plan, {**plan, "benchmarks": planned})
 
 
 def sweep(run: RunDir, points: int) -> None:

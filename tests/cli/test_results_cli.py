@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recipe_toolkit.rundir import RunDir
-from results_support import DATA, check_schema, make_folder
+from results_support import DATA, check_schema, make_folder, many
 
 
 @pytest.fixture
@@ -291,3 +291,15 @@ def test_collect_overwrites_nothing_else(recipe, run):
     there = recipe("collect", "last", "-o", str(run.root))
     assert there.returncode == 1
     assert "lies in the run's own folder" in there.stderr
+
+
+def test_a_thousand_points_are_on_the_page_and_in_the_table(tmp_path):
+    run = make_folder(tmp_path)
+    many(run, 1000)
+    argv = [Path(sys.executable).with_name("recipe"), "report", run.root]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    page = run.report.read_text(encoding="utf-8")
+    for index in (0, 500, 999):
+        assert f"isl64-osl16-c{index} " in done.stdout
+        assert f">isl64-osl16-c{index}<" in page
