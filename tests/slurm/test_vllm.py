@@ -167,6 +167,10 @@ def test_prefill_and_decode_by_nixl(slurm_rig: Rig, site: Path, tmp_path: Path, 
     assert run.answers == aggregated.answers
     (point,) = run.results["points"]
     assert moved_tokens(point) > 0
+    # The nodes are one host to UCX, or not: what counts is that it is said.
+    ways = point["pools"]["decode"]["kv_transfer"]["transports"]
+    assert ways
+    assert all(" over " in way and " into host memory" in way for way in ways), ways
 
 
 def moved_tokens(point: dict[str, Any]) -> float:
