@@ -127,7 +127,7 @@ class Agent:
 
         Raises RunError if the run did not end well, if the lead is lost, or if this node cannot take part.
         """
-        hello = await asyncio.get_running_loop().run_in_executor(None, self._introduce)
+        hello = await asyncio.to_thread(self._introduce)
         link = self._link = await self._join()
         try:
             await link.send({"event": "hello", **hello})
@@ -227,9 +227,8 @@ class Agent:
             await self._say({"reply": message["id"], **reply})
 
     async def _beat(self, link: Link) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            signs = await loop.run_in_executor(None, self._signs) if self._watching else {}
+            signs = await asyncio.to_thread(self._signs) if self._watching else {}
             await link.send({"event": "beat", "signs": signs})
             await asyncio.sleep(control.BEAT_S)
 
@@ -239,7 +238,7 @@ class Agent:
         while True:
             await asyncio.sleep(control.BEAT_S)
             for child in list(self._children.values()) if self._watching else ():
-                await loop.run_in_executor(None, child.look_outside)
+                await asyncio.to_thread(child.look_outside)
 
     def _signs(self) -> dict[str, list[int]]:
         """CPU ticks, bytes moved and log size of each program that runs."""
@@ -341,15 +340,14 @@ class Agent:
 
     async def _do_check(self, request: Message) -> Message:
         """Look at this node, as a preflight asks."""
-        return await asyncio.get_running_loop().run_in_executor(None, probe.answer, request)
+        return await asyncio.to_thread(probe.answer, request)
 
     async def _do_sweep(self, programs: list[dict[str, Any]]) -> Message:
         """Remove what an earlier attempt has left of programs under the same names."""
-        loop = asyncio.get_running_loop()
-        return {"found": await loop.run_in_executor(None, leftovers.sweep, programs)}
+        return {"found": await asyncio.to_thread(leftovers.sweep, programs)}
 
     async def _do_owns(self, name: str, port: int) -> Message:
-        return await asyncio.get_running_loop().run_in_executor(None, self._owner, self._children[name], port)
+        return await asyncio.to_thread(self._owner, self._children[name], port)
 
     @staticmethod
     def _owner(child: process.Child, port: int) -> Message:
@@ -361,7 +359,7 @@ class Agent:
     async def _do_load(self, name: str, only: str) -> Message:
         """What a program, or those of its processes, has taken of this node since the last time that it was asked."""
         meter = self._meters.setdefault(name, Meter(only))
-        return await asyncio.get_running_loop().run_in_executor(None, meter.sample, self._children[name].pids)
+        return await asyncio.to_thread(meter.sample, self._children[name].pids)
 
     async def _do_watch(self, on: bool) -> None:
         self._watching = on
@@ -370,13 +368,9 @@ class Agent:
         text = self._children[name].tail() if name in self._children else ""
         return {"cause": logs.cause(text), "lines": logs.last_lines(text, lines)}
 
-    async def _do_networks(self, name: str) -> Message:
+    async def _do_transport(self, name: str, what: str) -> Message:
         path = self._attempt.process_log(self._where.index, name)
-        return {"networks": await asyncio.get_running_loop().run_in_executor(None, transport.networks, path)}
-
-    async def _do_kv_reads(self, name: str) -> Message:
-        path = self._attempt.process_log(self._where.index, name)
-        return {"reads": await asyncio.get_running_loop().run_in_executor(None, transport.kv_reads, path)}
+        return {what: await asyncio.to_thread(transport.READERS[what], path)}
 
     async def _do_stop(self, names: list[str] | None, grace: float) -> Message:
         """Stop programs (None: all) and wait until they are gone; what survives is named."""

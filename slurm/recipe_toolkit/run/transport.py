@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from recipe_toolkit.errors import RunError
 from recipe_toolkit.plan.expect import expect_from_json
@@ -63,13 +65,17 @@ def _read_of(table: list[list[str]]) -> list[str]:
     return [f"{how} over {over}{titles[-1].partition(')')[2] or titles[-1].partition('ucp_get*')[2]}"]
 
 
+# What an agent is asked of a program's log.
+READERS: dict[str, Callable[[Path], Any]] = {"networks": networks, "kv_reads": kv_reads}
+
+
 async def kv_transports(context: Context) -> dict[str, list[str]]:
     """Role to how its engines pulled KV (kv_reads), of those that tell."""
-    told = [process for process in context.plan.processes if process.env.get("UCX_PROTO_INFO")]
-    replies = await together(*(context.fleet.call(process.node, "kv_reads", name=process.name) for process in told))
+    told = [process for process in context.plan.processes if process.env.get("UCX_PROTO_INFO") == "y"]
+    replies = await together(*(_ask(context, process, "kv_reads") for process in told))
     found: dict[str, set[str]] = {}
     for process, reply in zip(told, replies, strict=True):
-        found.setdefault(process.role, set()).update(reply["reads"])
+        found.setdefault(process.role, set()).update(reply)
     return {role: sorted(reads) for role, reads in found.items()}
 
 
@@ -83,7 +89,7 @@ async def require_rdma(context: Context) -> None:
 
 
 async def _look(context: Context, process: Process) -> None:
-    found = (await context.fleet.call(process.node, "networks", name=process.name))["networks"]
+    found = await _ask(context, process, "networks")
     context.journal.event("nccl", process=process.name, networks=sorted(found))
     if "Socket" in found:
         raise RunError(
@@ -91,3 +97,7 @@ async def _look(context: Context, process: Process) -> None:
             f"for: {found['Socket']}\nlog: {context.view(process.name).log}",
             hint="is /dev/infiniband in the container, memlock unlimited, libibverbs in the image? See `recipe check`",
         )
+
+
+async def _ask(context: Context, process: Process, what: str) -> Any:
+    return (await context.fleet.call(process.node, "transport", name=process.name, what=what))[what]
