@@ -234,7 +234,6 @@ class Agent:
 
     async def _look_outside(self) -> None:
         """Find the processes of containers, whose signs of life count too; a runtime may take its time to tell."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(control.BEAT_S)
             for child in list(self._children.values()) if self._watching else ():
