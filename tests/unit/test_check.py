@@ -7,13 +7,16 @@ import hashlib
 import json
 import os
 import re
+import signal
 import struct
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import recipe_toolkit
-from checkkit import SPARKS
+from checkkit import HCAS, SPARKS
 from plankit import RECIPES, plan_of
 from recipe_toolkit.check.build import request
 from recipe_toolkit.check.catalog import CATALOG, select
@@ -252,6 +255,81 @@ def test_vllm_is_asked_in_an_image_of_enroot(tmp_path, monkeypatch):
     assert found["version"]["out"] == "head ours\n  --flag of --version\n"
     assert found["help"]["out"] == "  --flag of serve --help=all"
     assert not any(Path(name).exists() for name in (tmp_path / "rc").read_text().split())
+
+
+HELD = """#!{python}
+# Traced by another process, so that it cannot be reaped though it is killed: as one that a driver holds in the kernel.
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)))
+if os.fork() == 0:
+    os.close(1), os.close(2)
+    if libc.ptrace(0x4206, os.getppid(), 0, 0):
+        os._exit(1)
+    open({traced!r}, "w").write(str(os.getpid()))
+    time.sleep(60)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+def test_a_program_that_cannot_be_killed_costs_its_checks_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(probe, "_held", {})
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(HELD.format(python=sys.executable, traced=str(tmp_path / "traced")))
+    smi.chmod(0o755)
+    told = {}
+    asker = threading.Thread(target=lambda: told.update(probe.run("gpus", timeout=3.0)), daemon=True)
+    asker.start()
+    asker.join(30)
+    tracer = int((tmp_path / "traced").read_text())
+    try:
+        assert told, "it still waits"
+        assert told["rc"] is None
+        assert "nvidia-smi did not end in 3 s, and cannot be killed: the kernel holds it" in told["err"]
+        # The next is not even started: it would be held too.
+        assert probe.run("smi", timeout=3.0)["err"] == told["err"]
+    finally:
+        os.kill(tracer, signal.SIGKILL)
+        asker.join(30)
+        for process, _ in probe._held.values():
+            process.wait(30)
+
+
+def test_a_file_system_that_hangs_costs_its_section_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setitem(probe.STALL_S, "model", 0.5)
+    os.mkfifo(tmp_path / "config.json")  # whoever opens it waits
+    try:
+        told = probe.answer(
+            {"sections": ["model", "ports"], "model": str(tmp_path), "manifest": MANIFEST, "deep": False}
+        )
+        assert told["sections"]["model"] == {"error": "not read in 0.5 s: does a file system hang?"}
+        assert isinstance(told["sections"]["ports"], list)
+    finally:
+        os.close(os.open(tmp_path / "config.json", os.O_WRONLY | os.O_NONBLOCK))
+
+
+def test_an_xid_is_found_behind_a_day_of_a_firewalls_lines(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    line = "[UFW BLOCK] IN=enP7s7 OUT= MAC=3c:6d:66:cc:b3:b7 SRC=192.168.10.77 DST=224.0.0.251 LEN=32 TOS=0x00"
+    program(tmp_path, "journalctl", f'echo "NVRM: Xid (PCI:000f:01:00): 79"; yes "{line}" | head -n 30000')
+    found = probe.klog({})
+    assert found["bad"] == ["NVRM: Xid (PCI:000f:01:00): 79"]
+    assert found["lines"] == 30001
+
+
+@pytest.mark.parametrize("hcas", [["rocep1s0f1", "roceP2p1s0f1"], ["rocep1", "roceP2"], []])
+def test_each_device_that_may_be_meant_is_asked_for_its_mtu(tmp_path, monkeypatch, hcas):
+    for name in HCAS:
+        (tmp_path / "infiniband" / name / "ports" / "1").mkdir(parents=True)
+    monkeypatch.setattr(probe, "_INFINIBAND", str(tmp_path / "infiniband"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program(tmp_path, "ibv_devinfo", "echo '            active_mtu:             4096 (5)'")
+    found = probe.rdma({"hcas": hcas})["devices"]
+    assert {name: "4096" in (item["ibv"] or {"out": ""})["out"] for name, item in found.items()} == dict.fromkeys(
+        HCAS, True
+    )
 
 
 def test_a_container_that_does_not_end_is_removed(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ MARK = "RECIPE-PROBE "  # what a login prints before it is no answer
 COMMAND_S, HELP_S = 20.0, 150.0  # vLLM imports PyTorch to show its help: a cold disk takes a minute
 HASH_BYTES = 1 << 20
 MAX_TEXT = 500_000  # characters of one file or command that are kept
+# A file system that hangs holds whoever looks at it, for ever. Nothing is timed where all is hashed (deep).
+STALL_S = {"images": 90.0, "model": 90.0, "disk": 20.0}
+_INFINIBAND = "/sys/class/infiniband"
 MAX_HEADER = 100 << 20  # bytes of a safetensors header, as the format's own reader bounds it
 
 _UNITS = "docker containerd slurmd earlyoom nvidia-imex"
@@ -44,7 +48,7 @@ COMMANDS: dict[str, list[str]] = {  # every program that a probe starts; {}: a w
     "apt": ["apt-config", "dump"],
     "dpkg": ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", "*nvidia*"],
     "imex": ["nvidia-imex-ctl", "-N"],
-    "journal": ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "cat", "-n", "20000"],
+    "journal": ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "cat", "-n", "200000"],
     "addresses": ["ip", "-j", "-4", "address", "show"],
     "routes": ["ip", "-j", "-4", "route", "show", "default"],
     "ibv": ["ibv_devinfo", "-d", "{}"],
@@ -64,10 +68,21 @@ COMMANDS: dict[str, list[str]] = {  # every program that a probe starts; {}: a w
 }
 _SYSCTLS = ["kernel.apparmor_restrict_unprivileged_userns", "user.max_user_namespaces", "net.ipv4.ip_forward"]
 Want = dict[str, Any]
+# Programs that outlived a SIGKILL, and what is said of them: the kernel holds them, and would hold the next.
+_held: dict[str, tuple[subprocess.Popen[bytes], str]] = {}
 
 
-def run(name: str, *words: str | list[str], timeout: float = COMMAND_S, env: Want | None = None) -> dict[str, Any]:
-    """One of :data:`COMMANDS`: ``rc`` (None: it is not there, or did not end), ``out``, ``err``."""
+def run(
+    name: str,
+    *words: str | list[str],
+    timeout: float = COMMAND_S,
+    env: Want | None = None,
+    most: int | None = MAX_TEXT,
+) -> dict[str, Any]:
+    """One of :data:`COMMANDS`: ``rc`` (None: it is not there, or did not end), ``out``, ``err``.
+
+    A program that does not end is killed, and not waited for: a driver that hangs holds it in the kernel.
+    """
     rest = iter(words)
     argv: list[str] = []
     for word in COMMANDS[name]:
@@ -76,15 +91,33 @@ def run(name: str, *words: str | list[str], timeout: float = COMMAND_S, env: Wan
     path = shutil.which(argv[0], path=os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin")
     if path is None:
         return {"rc": None, "out": "", "err": f"no {argv[0]} on PATH"}
+    if path in _held:
+        return {"rc": None, "out": "", "err": _held[path][1]}
+    env, argv[0] = {**os.environ, "LC_ALL": "C", **(env or {})}, path
+    pipe = subprocess.PIPE
     try:
-        env, argv[0] = {**os.environ, "LC_ALL": "C", **(env or {})}, path
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=env)
-    except subprocess.TimeoutExpired:
-        return {"rc": None, "out": "", "err": f"{argv[0]} did not end in {timeout:g} s"}
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env)
     except OSError as error:
         return {"rc": None, "out": "", "err": str(error)}
-    out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
-    return {"rc": done.returncode, "out": out[-MAX_TEXT:], "err": err[-2000:].strip()}
+    try:
+        out, err = (text.decode("utf-8", "replace") for text in process.communicate(timeout=timeout))
+    except subprocess.TimeoutExpired:
+        return {"rc": None, "out": "", "err": _give_up(process, path, timeout)}
+    return {"rc": process.returncode, "out": out[-most:] if most else out, "err": err[-2000:].strip()}
+
+
+def _give_up(process: subprocess.Popen[bytes], path: str, waited: float) -> str:
+    """Kill a program that does not end; what is to be said of it."""
+    process.kill()
+    for stream in (process.stdout, process.stderr):
+        stream.close() if stream else None
+    told = f"{path} did not end in {waited:g} s"
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        told = f"{told}, and cannot be killed: the kernel holds it (process {process.pid})"
+        _held[path] = process, told
+    return told
 
 
 def read(path: str | Path, most: int = MAX_TEXT) -> str | None:
@@ -173,7 +206,7 @@ def imex(_: Want) -> Any:
 
 def klog(_: Want) -> Any:
     """Errors of the GPUs in the kernel's log: journalctl -k -b."""
-    found = run("journal")
+    found = run("journal", most=None)  # a firewall fills half a megabyte of it in a day
     lines = found["out"].splitlines()
     bad = [line[:300] for line in lines if re.search(r"NVRM: Xid|NV_ERR_NO_MEMORY", line)]
     return {"rc": found["rc"], "err": found["err"], "lines": len(lines), "bad": bad[-10:]}
@@ -197,7 +230,8 @@ def net(_: Want) -> Any:
 
 def rdma(want: Want) -> Any:
     """RDMA devices: /sys/class/infiniband, /dev/infiniband, ibv_devinfo."""
-    root = "/sys/class/infiniband"
+    root = _INFINIBAND
+    named = tuple(want["hcas"]) or ("",)  # NCCL takes names as beginnings; without any, lanes say which
     devices = {}
     for name in _names(root):
         ports = {}
@@ -208,7 +242,11 @@ def rdma(want: Want) -> Any:
             }
             ports[port] = {**found, "gids": list(_gids(base))}
         netdevs = _names(f"{root}/{name}/device/net")
-        devices[name] = {"ports": ports, "netdevs": netdevs, "ibv": run("ibv", name) if name in want["hcas"] else None}
+        devices[name] = {
+            "ports": ports,
+            "netdevs": netdevs,
+            "ibv": run("ibv", name) if name.startswith(named) else None,
+        }
     nodes = {str(path): os.access(path, os.R_OK | os.W_OK) for path in sorted(Path("/dev/infiniband").glob("*"))}
     return {"devices": devices, "dev": nodes}
 
@@ -400,11 +438,25 @@ def answer(request: Want) -> dict[str, Any]:
     began = time.time()
     found = {}
     for name in request["sections"]:
-        try:
-            found[name] = SECTIONS[name](request)
-        except Exception as error:  # one section less, never a probe less
-            found[name] = {"error": f"{type(error).__name__}: {error}"}
+        found[name] = _section(name, request)
     return {"host": os.uname().nodename, "began": began, "ended": time.time(), "sections": found}
+
+
+def _section(name: str, request: Want) -> Any:
+    """One section; or why not: it failed, or a file system held it. One section less, never a probe less."""
+    told: list[Any] = []
+
+    def look() -> None:
+        try:
+            told.append(SECTIONS[name](request))
+        except Exception as error:
+            told.append({"error": f"{type(error).__name__}: {error}"})
+
+    limit = None if request.get("deep") else STALL_S.get(name)
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(limit)
+    return told[0] if told else {"error": f"not read in {limit:g} s: does a file system hang?"}
 
 
 def serve() -> None:
