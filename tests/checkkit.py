@@ -38,6 +38,24 @@ SPARKS = Expect(
 )
 
 
+# As `nvidia-imex-ctl -N` of driver 580 prints it; the local node is marked.
+IMEX = """\
+Connectivity Table Legend:
+I - Invalid - Node wasn't reachable, no connection status available
+C - Connected - Ready for operation
+
+5/4/2026 06:08:10.580
+Nodes:
+Node #0   * 172.31.48.81 *  - READY                - Version: 580.95.05
+Node #1   - 172.31.48.98    - READY                - Version: 580.95.05
+
+ Nodes From\\To  0   1
+       0        C   C
+       1        C   C
+Domain State: UP
+"""
+
+
 def done(out="", rc=0, err=""):
     return {"rc": rc, "out": out, "err": err}
 
@@ -92,7 +110,7 @@ def spark(index):
             "dpkg": done("nvidia-driver-580-open installed\n"),
         },
         "fabric": done("Fabric\n State : N/A\n Status : N/A"),
-        "imex": {"ctl": done("READY\n"), "config": "aa" * 32, "channel": True},
+        "imex": {"ctl": done(IMEX), "config": "aa" * 32, "channel": True},
         "klog": {"rc": 0, "err": "", "lines": 900, "bad": []},
         "power": done("0, 60.00, 2400, 95\n"),
         "net": {

@@ -7,7 +7,11 @@ import json
 
 import pytest
 
-from checkkit import ABSENT, HCAS, HELP, IMAGE, LANES, MODEL, SPARKS, VLLM, done, judge, sparks
+from checkkit import ABSENT, HCAS, HELP, IMAGE, IMEX, LANES, MODEL, SPARKS, VLLM, done, judge, sparks
+from recipe_toolkit.check.catalog import BY_ID
+from recipe_toolkit.check.evaluate import evaluate
+from recipe_toolkit.check.lanes import pings
+from recipe_toolkit.check.parse import parse
 from recipe_toolkit.plan.expect import Expect
 
 ONE, TWIN = LANES
@@ -122,6 +126,7 @@ def weights(**fields):
     return put("model", **fields)
 
 
+NO_DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 FAULTS = {
     "MTU 1500 on one side of one lane": (link(ONE, mtu="1500"), "LANE.MTU", ONE),
     "a lane without carrier": (link(ONE, carrier="0", operstate="down"), "LANE.UP", ONE),
@@ -163,6 +168,16 @@ FAULTS = {
         "580.95.05 is loaded",
     ),
     "a driver that is not held": (put("driver", holds=done("")), "DRIVER.HELD", "held"),
+    "a driver of which only the container toolkit is held": (
+        put("driver", holds=done("nvidia-container-toolkit\nlibnvidia-container1\n")),
+        "DRIVER.HELD",
+        "held",
+    ),
+    "a blacklist of the container toolkit": (
+        put("driver", holds=done(""), apt=done('Unattended-Upgrade::Package-Blacklist:: "nvidia-container";')),
+        "DRIVER.HELD",
+        "held",
+    ),
     "a management NIC behind an HCA": (behind_management, "LANE.NOT_MGMT", ONE),
     "clocks apart": (clock(30), "CLOCK.SAME", "ahead"),
     "a clock behind": (clock(-30), "CLOCK.SAME", "behind"),
@@ -235,6 +250,49 @@ def test_an_unreachable_node_is_named_and_the_others_are_judged():
     assert "No route to host" in reach.findings[0].found
 
 
+RACK = dataclasses.replace(SPARKS, gpu="GB300", gpus=4, runtime="none")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "found"),
+    [
+        (IMEX, "passed", ""),
+        (IMEX.replace("98    - READY  ", "98    - WAITING_FOR_PEERS  "), "failed", "98 - WAITING_FOR_PEERS"),
+        (IMEX.replace("State: UP", "State: DEGRADED"), "failed", "the domain is DEGRADED"),
+        ("READY\n", "unknown", "prints no nodes: READY"),
+    ],
+)
+def test_imex_is_ready_where_each_node_is_and_the_domain_is_up(text, status, found):
+    answers = sparks()
+    sections(answers)["imex"]["ctl"] = done(text)
+    outcome = next(item for item in judge(answers, RACK).outcomes if item.check.id == "IMEX.READY")
+    assert outcome.status == status
+    assert all(NODE in finding.nodes and found in finding.found for finding in outcome.findings)
+
+
+@pytest.mark.parametrize(
+    ("holds", "apt"),
+    [
+        ("nvidia-headless-580-server-open\n", ""),
+        ("libnvidia-compute-580\n", ""),
+        ("", 'Unattended-Upgrade::Package-Blacklist:: "nvidia-";\nUnattended-Upgrade::Package-Blacklist:: "(";'),
+    ],
+)
+def test_a_driver_is_held_by_its_packages_or_by_a_blacklist_that_takes_them_in(holds, apt):
+    answers = sparks()
+    sections(answers)["driver"].update(holds=done(holds), apt=done(apt))
+    assert judge(answers).ok
+
+
+def test_a_ping_that_may_not_be_sent_says_nothing_of_the_lane():
+    nodes = [parse(name, [answer]) for name, answer in sparks().items()]
+    refused = {"rc": 2, "err": "ping: socktype: SOCK_RAW: Operation not permitted"}
+    for node in nodes:
+        node.pings = tuple({**ping, **refused} for ping in pings(SPARKS, nodes)[node.name])
+    outcome = evaluate(SPARKS, nodes, [BY_ID["LANE.JUMBO"]]).outcomes[0]
+    assert outcome.status == "unknown"
+
+
 @pytest.mark.parametrize(
     ("change", "check"),
     [
@@ -244,10 +302,30 @@ def test_an_unreachable_node_is_named_and_the_others_are_judged():
         (whole("rdma", {"error": "PermissionError: no"}), "RDMA.DEV"),
         (whole("model", {"error": "OSError: stale file handle"}), "WEIGHTS.MANIFEST"),
         (put("net", addresses=ABSENT), "LANE.ADDR"),
+        (
+            put("docker", info=done('{"Driver":"","DriverStatus":null,"Runtimes":null}\n', err=NO_DAEMON)),
+            "DOCKER.STORE",
+        ),
+        (whole("images", {IMAGE: done("[]")}), "IMAGE.DIGEST"),
+        (put("driver", gpus=done("Unable to determine the device handle for GPU0: Unknown Error\n")), "GPU.COUNT"),
+        (whole("power", done("0, 14.00, [N/A], 96\n")), "GPU.LOWPOWER"),
         (put("driver", gpus=done("0, NVIDIA GB10, 580.95.05, 143771, [N/A]\n")), "MEM.FREE"),
         (put("driver", gpus=done("0, NVIDIA H200, 580.95.05, [N/A], [N/A]\n")), "MEM.FREE"),
     ],
-    ids=["nvidia-smi", "journal", "docker", "sysfs", "model", "ip", "free memory", "memory"],
+    ids=[
+        "nvidia-smi",
+        "journal",
+        "docker",
+        "sysfs",
+        "model",
+        "ip",
+        "no daemon",
+        "image",
+        "handle",
+        "clock",
+        "free memory",
+        "memory",
+    ],
 )
 def test_what_cannot_be_read_is_unknown_and_no_pass(change, check):
     answers = sparks()

@@ -123,15 +123,29 @@ def _imex(_: Expect, nodes: Sequence[Node]) -> Iterator[Finding]:
         told = node.imex["ctl"]
         if told.rc is None:
             yield Finding((node.name,), told.why, status="unknown")
-        elif not told.ok or not re.search(r"\bREADY\b", told.out) or re.search(r"UNAVAILABLE|NOT.READY", told.out):
+        elif not told.ok:
+            found = " ".join(told.out.split())[:200] or told.why
+            yield Finding((node.name,), f"nvidia-imex-ctl -N: {found}", "all READY")
+        elif bad := list(_not_ready(told.out)):
+            more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
             yield Finding(
-                (node.name,), f"nvidia-imex-ctl -N: {' '.join(told.out.split())[:200] or told.why}", "all READY"
+                (node.name,), f"nvidia-imex-ctl -N: {', '.join(bad[:4])}{more}", "all READY, and the domain UP"
             )
         if not node.imex["channel"]:
             yield Finding((node.name,), "no /dev/nvidia-caps-imex-channels/channel0", "the channel")
     read = [node for node in nodes if node.imex is not None]
     for node, found, _ in differing(read, lambda item: item.imex and item.imex["config"]):
         yield Finding((node.name,), f"nodes_config.cfg has the SHA-256 {str(found)[:12]}", "the same file on all nodes")
+
+
+def _not_ready(text: str) -> Iterator[str]:
+    """What is not as it must be in what ``nvidia-imex-ctl -N`` prints: the domain, and each node that is not READY."""
+    domain = re.search(r"^\s*Domain State:\s*(\S+)", text, re.MULTILINE)
+    if domain and domain[1] != "UP":
+        yield f"the domain is {domain[1]}"
+    for line in re.findall(r"^Node #\d.*", text, re.MULTILINE):
+        if not re.search(r"(?<!NOT )\bREADY\b", line):
+            yield " ".join(line.split())
 
 
 def _klog(expect: Expect, node: Node) -> Iterator[Finding]:
@@ -148,7 +162,9 @@ def _low_power(expect: Expect, node: Node) -> Iterator[Finding]:
     if not busy:
         raise Skip("the GPU is idle; look again under load")
     for row in busy:
-        if row[2].isdigit() and int(row[2]) < 1000:
+        if not row[2].isdigit():
+            yield Finding((node.name,), f"nvidia-smi does not say how fast GPU {row[0]} runs", status="unknown")
+        elif int(row[2]) < 1000:
             yield Finding((node.name,), f"{row[2]} MHz and {row[1]} W at {row[3]} % use", "above 1000 MHz under load")
 
 

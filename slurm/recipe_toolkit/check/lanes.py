@@ -114,7 +114,7 @@ def _jumbo(expect: Expect, nodes: Sequence[Node]) -> Iterator[Finding]:
         raise Unknown("no pings were sent: no two nodes have an address on the same lane")
     for node, ping in sent:
         pair, lane = (node.name, str(ping["to"])), str(ping["interface"])
-        if ping["rc"] is None:
+        if ping["rc"] is None or "not permitted" in str(ping["err"]):
             yield Finding(pair, str(ping["err"]), about=lane, status="unknown")
         elif ping["rc"] != 0:
             why = f": {ping['err']}" if ping["err"] else ""
@@ -352,7 +352,7 @@ CHECKS = (
         "/dev/infiniband has uverbs* and rdma_cm, and they may be opened",
         "NCCL takes TCP and says nothing",
         "/dev/infiniband",
-        "modprobe ib_uverbs rdma_ucm, and udev's rules of rdma-core",
+        "modprobe -a ib_uverbs rdma_ucm, and udev's rules of rdma-core",
         ("rdma",), _rdma, node=_dev, bind=True,
         source="https://github.com/NVIDIA/nccl/issues/952",
     ),

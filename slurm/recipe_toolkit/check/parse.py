@@ -11,7 +11,12 @@ from typing import Any
 from recipe_toolkit.check.facts import Command, Gid, Gpu, Hca, Interface, Node, System
 
 Raw = Mapping[str, Any]
-_PACKAGES = re.compile(r"^nvidia-(?:driver|headless|open|dkms)\S* installed", re.MULTILINE)
+_PACKAGES = re.compile(r"^(nvidia-(?:driver|headless|open|dkms)\S*) installed", re.MULTILINE)
+# Of the driver, and not of what only works beside it: the container toolkit is held alone too.
+_OF_DRIVER = re.compile(
+    r"(?:lib)?nvidia-(?!container|docker|fabricmanager|imex|modprobe|settings)|linux-modules-nvidia-"
+)
+_BLACKLISTED = re.compile(r"Package-Blacklist::\S*\s+\"(.*)\";")
 _ABSENT = ("no such image", "no such object", "image not known", "failed to find image")  # docker's words, podman's
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"
 
@@ -84,14 +89,27 @@ def _driver(node: Node, raw: Raw) -> None:
     installed, gpus = command(raw["modinfo"]), command(raw["gpus"])
     node.driver_installed = installed.out.strip() or None if installed.ok else None
     node.why["driver_installed"] = f"modinfo nvidia: {installed.why}"
-    node.why["gpus"] = f"nvidia-smi: {gpus.out.strip()[:200] if gpus.rc else gpus.why}"
-    if gpus.ok:
-        node.gpus = tuple(map(_gpu, filter(str.strip, gpus.out.splitlines())))
     holds, apt, packages = (command(raw[name]) for name in ("holds", "apt", "dpkg"))
+    installed_packages = _PACKAGES.findall(packages.out)
     if holds.ok:
-        node.held = bool(re.search(r"nvidia", holds.out) or re.search(r"nvidia", apt.out))
+        node.held = any(map(_OF_DRIVER.match, holds.out.split())) or _kept_off(apt.out, installed_packages)
     node.why["held"] = f"apt-mark: {holds.why}"
-    node.driver_packages = bool(_PACKAGES.search(packages.out))
+    node.driver_packages = bool(installed_packages)
+    node.why["gpus"] = f"nvidia-smi: {gpus.out.strip()[:200] or gpus.why if gpus.rc else gpus.why}"
+    if gpus.ok:
+        node.why["gpus"] = f"nvidia-smi prints no list of GPUs: {' '.join(gpus.out.split())[:200]}"
+        node.gpus = tuple(map(_gpu, filter(str.strip, gpus.out.splitlines())))
+
+
+def _kept_off(text: str, names: Sequence[str]) -> bool:
+    """Whether unattended-upgrades keeps off one of these packages: its blacklist holds beginnings, as patterns."""
+    for pattern in _BLACKLISTED.findall(text):
+        try:
+            if any(re.match(pattern, name) for name in names):
+                return True
+        except re.error:
+            continue
+    return False
 
 
 def _gpu(line: str) -> Gpu:
@@ -110,7 +128,10 @@ def _fabric(node: Node, raw: Raw) -> None:
 
 
 def _imex(node: Node, raw: Raw) -> None:
-    node.imex = {"ctl": command(raw["ctl"]), "config": raw["config"], "channel": raw["channel"]}
+    told = command(raw["ctl"])
+    if told.ok and not re.search(r"^Node #\d", told.out, re.MULTILINE):
+        raise ValueError(f"nvidia-imex-ctl -N prints no nodes: {' '.join(told.out.split())[:200]}")
+    node.imex = {"ctl": told, "config": raw["config"], "channel": raw["channel"]}
 
 
 def _klog(node: Node, raw: Raw) -> None:
@@ -182,12 +203,18 @@ def _docker(node: Node, raw: Raw) -> None:
     info = command(raw["info"])
     node.cdi = command(raw["cdi"])
     node.why["docker"] = f"docker info: {info.why}"
-    if info.ok and info.out.strip():
-        node.docker = json.loads(info.out)
+    found = json.loads(info.out) if info.ok and info.out.strip() else None
+    if isinstance(found, dict) and found.get(
+        "Driver"
+    ):  # without a daemon docker 28 prints empty fields, and ends with 0
+        node.docker = found
     node.why["daemon"] = "/etc/docker/daemon.json cannot be read"
     if raw["daemon"] is not None:
         try:
-            node.daemon = json.loads(raw["daemon"] or "{}")
+            daemon = json.loads(raw["daemon"] or "{}")
+            if not isinstance(daemon, dict):
+                raise ValueError("it is no object")
+            node.daemon = daemon
         except ValueError as error:
             node.why["daemon"] = f"/etc/docker/daemon.json is no JSON: {error}"
 
@@ -203,6 +230,8 @@ def _images(node: Node, raw: Raw) -> None:
         if not done.ok and not absent:
             raise ValueError(f"image inspect {reference}: {done.why}")
         found[reference] = json.loads(done.out) if done.ok else None
+        if done.ok and not (isinstance(found[reference], dict) and {"digests", "layers"} <= set(found[reference])):
+            raise ValueError(f"image inspect {reference} prints {done.out.strip()[:200]}")
     node.images = found
 
 

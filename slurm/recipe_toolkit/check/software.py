@@ -226,7 +226,8 @@ CHECKS = (
         "memlock is unlimited where engines run",
         "ENOMEM in ibv_reg_mr",
         "systemctl show (docker, containerd, slurmd), ulimit -l, daemon.json",
-        "LimitMEMLOCK=infinity in a drop-in of the service: limits.d does not reach services",
+        "a service: LimitMEMLOCK=infinity in a drop-in (limits.d does not reach it), daemon-reload, restart; "
+        "a login (ssh, podman): memlock unlimited in /etc/security/limits.d",
         ("system", "units", "docker"), lambda expect: expect.rdma, node=_memlock, bind=True,
         source="https://github.com/NVIDIA/nccl-tests/issues/206",
     ),
@@ -235,7 +236,8 @@ CHECKS = (
         f"{NOFILE} files may be open where engines run",
         "Errno 24 while shards are loaded",
         "systemctl show (docker, containerd, slurmd), ulimit -n, daemon.json",
-        "LimitNOFILE=1048576 in a drop-in of the service, default-ulimits in daemon.json",
+        "a service: LimitNOFILE=1048576 in a drop-in, default-ulimits in daemon.json, daemon-reload, restart; "
+        "a login (ssh, podman): nofile 1048576 in /etc/security/limits.d",
         ("system", "units", "docker"), _on_gpus, node=_nofile, bind=True,
         source="https://github.com/moby/moby/issues/51485",
     ),
