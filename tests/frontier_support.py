@@ -18,13 +18,17 @@ from recipe_toolkit.frontier.read import Source
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, of one instance: a prefill, a transfer, a decode step with n running is ``step + each * n``."""
+    """Seconds, of one instance: a prefill, a transfer, a decode step with n running is ``step + each * n``.
+
+    ``post``: of the transfer, what the decode instance does between two steps.
+    """
 
     prefill: float = 0.2
     transfer: float = 0.02
     step: float = 0.01
     each: float = 0.0005
     osl: int = 64
+    post: float = 0.0
 
 
 @dataclass
@@ -38,6 +42,7 @@ class _Request:
 class _Decoder:
     running: list[_Request] = field(default_factory=list)
     joining: list[_Request] = field(default_factory=list)
+    posts: list[_Request] = field(default_factory=list)
     busy: bool = False
 
 
@@ -87,19 +92,32 @@ class _Simulation:
         self.later(self._lanes[lane], self._prefilled, request)
 
     def _prefilled(self, now: float, request: _Request) -> None:
-        if self._decoders:
+        if self._decoders and self.timing.post:
+            decoder = self._decoders[next(self._places)]
+            decoder.posts.append(request)
+            if not decoder.busy:
+                self._begin_step(now, decoder)
+        elif self._decoders:
             self.later(now + self.timing.transfer, self._decode, request)
         else:
             request.first = now
             self._end(now, request)
 
     def _decode(self, now: float, request: _Request) -> None:
-        decoder = self._decoders[next(self._places)]
+        self._join(now, (self._decoders[next(self._places)], request))
+
+    def _join(self, now: float, both: tuple[_Decoder, _Request]) -> None:
+        decoder, request = both
         decoder.joining.append(request)
         if not decoder.busy:
             self._begin_step(now, decoder)
 
     def _begin_step(self, now: float, decoder: _Decoder) -> None:
+        if decoder.posts:
+            decoder.busy = True
+            self.later(now + self.timing.transfer, self._join, (decoder, decoder.posts.pop(0)))
+            self.later(now + self.timing.post, self._begin_step, decoder)
+            return
         decoder.running += decoder.joining
         decoder.joining = []
         decoder.busy = bool(decoder.running)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -40,7 +41,7 @@ def document(*sources: Source, asked: Asked = ASKED, transfer_s: float | None = 
 
 def pair(timing: Timing, prefills: int = 1, decodes: int = 1) -> Split:
     material = read([prefill_alone(timing), decode_alone(timing)])
-    return Split(material.prefill[0], prefills, material.decode[0], decodes, timing.transfer)
+    return Split(material.prefill[0], prefills, material.decode[0], decodes, timing.transfer, timing.post)
 
 
 # --- the arithmetic by itself
@@ -158,8 +159,8 @@ def test_splits_are_all_that_fit(one, two, gpus, exactly):
 # --- against a model of the same timing
 
 
-def errors(random: Random) -> dict[str, float] | None:
-    """Of one split under one load, as shares; None where nothing is predicted."""
+def errors(random: Random, post: float = 0.0) -> dict[str, float] | None:
+    """Of one split under one load, as shares; None where nothing is predicted. ``post``: the longest, s."""
     timing = Timing(
         prefill=random.uniform(0.05, 0.6),
         transfer=random.uniform(0, 0.1),
@@ -167,6 +168,8 @@ def errors(random: Random) -> dict[str, float] | None:
         each=random.uniform(0.0001, 0.002),
         osl=random.randint(32, 128),
     )
+    if post:
+        timing = dataclasses.replace(timing, post=random.uniform(0, min(post, timing.transfer)))
     prefills, decodes, users = random.randint(1, 4), random.randint(1, 3), random.choice([1, 3, 8, 24, 48])
     state = at_concurrency(pair(timing, prefills, decodes), users)
     if state is None:
@@ -193,13 +196,72 @@ def test_predictions_are_near_the_model():
         assert values[-1] < worst, figure
 
 
+def test_posts_that_hold_decode_are_near_the_model():
+    """With posts of up to 50 ms the median is as near; TTFT has the waits of posts for each other, which are left out.
+
+    Without the term nine in ten are within 7 % of the rate and of E2E, and 12 % of TPOT.
+    """
+    random = Random(1)
+    made = [found for _ in range(150) if (found := errors(random, post=0.05)) is not None]
+    assert len(made) > 100
+    for figure, most in (("rate", 0.04), ("e2e", 0.03), ("tpot", 0.05), ("ttft", 0.12)):
+        values = sorted(found[figure] for found in made)
+        assert values[len(values) // 2] < 0.01, figure
+        assert values[len(values) * 9 // 10] < most, figure
+
+
+# --- against two GPUs
+
+TWO_H200 = Path(__file__).parents[1] / "data" / "frontier" / "two-h200.json"
+
+
+def test_two_h200s_are_predicted():
+    """Figures of three real runs (docs/gpus.md): prefill alone, decode alone, and 1P + 1D with NIXL."""
+    sources = [Source(run["results"], run["decode_bench"]) for run in json.loads(TWO_H200.read_text())]
+    material = read(sources)
+    counted = measured([(item.run, item.point) for item in material.measured], material.isl)
+    assert counted is not None
+    found = frontier(material, Asked(2, False, AXES), {pool.label: counted for pool in material.decode})
+    rows = to_json(found, sources[0].results)["measured"]
+    assert [row["concurrency"] for row in rows] == [8, 16]
+    wrong = {
+        (row["concurrency"], key): round(row["error_percent"][key], 1)
+        for row in rows
+        for key, most in (("total_tps_per_gpu", 5), ("ttft_ms", 6), ("tpot_ms", 9), ("e2e_ms", 7))
+        if abs(row["error_percent"][key]) > most
+    }
+    assert not wrong
+
+
+def test_the_first_token_is_that_of_requests_that_come_one_by_one():
+    """Alone on an H200, half of the first tokens of eight users, who begin at once, took 99 ms; one user's 40 ms."""
+    runs = {run["results"]["recipe"]: run for run in json.loads(TWO_H200.read_text())}
+    found = read([Source(runs[name]["results"], runs[name]["decode_bench"]) for name in ("prefill", "decode")])
+    (pool,) = found.decode
+    eight = next(item for item in pool.samples if item.concurrency == 8)
+    assert eight.first_s == pytest.approx(0.0397 + 2 * 0.00674 - 0.00495, abs=1e-4)
+    assert eight.in_flight == pytest.approx(4.32943 * (0.112545 + 255 * 0.00673699), rel=1e-4)
+
+
+@pytest.mark.parametrize(("layout", "share"), [({}, 1), ({"dp": 4, "ep": True}, 1), ({"dp": 4, "ep": False}, 4)])
+def test_a_post_holds_the_ranks_that_go_in_step(layout, share):
+    """Of a decode instance of 10 requests/s, where each request holds all of its steps, or a rank's, for 0.1 s."""
+    one = pool(DECODE, [(1, 0.1)])
+    split = Split(pool(PREFILL, [(1, 0.01)]), 1, dataclasses.replace(one, layout=layout), 1, 0.1, 0.1)
+    assert split.demand == pytest.approx(10 / (1 + 1 / share))
+    assert at_rate(split, split.demand).tpot_ms == pytest.approx(10 * (1 + 1 / share))
+
+
+# --- what is chosen
+
+
 @pytest.mark.parametrize("prefill", [0.1, 0.3, 0.9])
 def test_the_best_split_is_that_of_an_exhaustive_simulation(prefill):
     """Of six GPUs, with bounds on TTFT and TPOT: what is chosen gives within 5 % of the most that any split can."""
     timing = Timing(prefill=prefill, step=0.01, each=0.0005, osl=64)
     slo = {"ttft_mean_s": 1.5, "tpot_mean_ms": 25.0}
     material = read([prefill_alone(timing), decode_alone(timing)])
-    found = splits(material.prefill, material.decode, {"TP1": timing.transfer}, 6, True)
+    found = splits(material.prefill, material.decode, {"TP1": Transfer(timing.transfer, "said")}, 6, True)
     work = Workload(ISL, timing.osl, slo)
     points = search(list(found), work, AXES)
     chosen = max((item for item in points if item.slo_met), key=lambda item: item.row["total_tps_per_gpu"])
@@ -350,11 +412,12 @@ def test_the_transfer_is_what_the_counters_say():
 
     same = measured([("a", counted(2048))], 2048)
     assert same is not None
-    assert same.seconds == pytest.approx(0.051)
+    assert same.seconds == pytest.approx(0.05)  # NIXL counts the post in it
+    assert same.post_s == pytest.approx(0.001)
     assert same.bytes == 1e8
     longer = measured([("a", counted(1024))], 2048)
     assert longer is not None
-    assert longer.seconds == pytest.approx(0.102)
+    assert (longer.seconds, longer.post_s) == (pytest.approx(0.1), pytest.approx(0.002))
     assert "at ISL 1,024" in longer.source
     assert measured([("a", {"isl": {"wanted_tokens": 1}, "pools": {}})], 2048) is None
 

@@ -1,8 +1,9 @@
 """Prefill and decode instances under a constant number of users: the formula of docs/frontier.md.
 
 With C requests in flight and X answered a second, each request is in the prefill pool, in transfer or in the decode
-pool, so C = nP NP(X / nP) + X T + nD ND(X / nD), where NP and ND are an instance's requests in flight at a rate
-(:mod:`recipe_toolkit.frontier.pool`) and T is the time of the KV transfer. The right side grows with X: one X fits.
+pool, so C = nP NP(X / nP) + X T + nD ND(X / nD / f), where NP and ND are an instance's requests in flight at a rate
+(:mod:`recipe_toolkit.frontier.pool`), T is the time of the KV transfer and f the share of its time in which a decode
+instance takes steps, since it takes none while it posts a transfer. The right side grows with X: one X fits.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Split:
-    """``nP`` instances of a prefill pool and ``nD`` of a decode pool. ``transfer_s``: of the KV of one request."""
+    """``nP`` instances of a prefill pool and ``nD`` of a decode pool.
+
+    ``transfer_s``: of the KV of one request. ``post_s``: of that, while it is posted, the engine takes no decode step.
+    """
 
     prefill: Pool
     prefills: int
     decode: Pool
     decodes: int
     transfer_s: float = 0.0
+    post_s: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -38,7 +43,24 @@ class Split:
     @property
     def demand(self) -> float:
         """What the decode pool can answer at most, requests/s."""
-        return self.decodes * self.decode.peak
+        return self.decodes * self.shared(self.decode.peak)
+
+    @property
+    def _holds_s(self) -> float:
+        """Of one transfer, the share of an instance's steps that wait for its post, s.
+
+        Ranks of data parallelism go in step where they share experts; elsewhere the others go on.
+        """
+        layout = self.decode.layout
+        return self.post_s / (1 if layout.get("ep") else layout.get("dp", 1))
+
+    def shared(self, rate: float) -> float:
+        """Requests/s of a decode instance that, if it posted no transfers, would answer ``rate``."""
+        return rate / (1 + rate * self._holds_s)
+
+    def free(self, rate: float) -> float:
+        """Share of its time in which a decode instance takes steps, at so many requests/s."""
+        return max(1 - rate * self._holds_s, 1e-9)
 
     @property
     def peak(self) -> float:
@@ -78,14 +100,18 @@ class State:
         return self.in_decode / self.split.decodes
 
     @property
+    def _free(self) -> float:
+        return self.split.free(self.rate / self.split.decodes)
+
+    @property
     def tpot_ms(self) -> float:
         """Mean TPOT, ms."""
-        return self.split.decode.tpot_ms(self._each)
+        return self.split.decode.tpot_ms(self._each) / self._free
 
     @property
     def first_s(self) -> float:
         """From the arrival in decode to the first token that the client sees, s."""
-        return self.split.decode.first_s(self._each)
+        return self.split.decode.first_s(self._each) / self._free
 
     @property
     def prefill_s(self) -> float:
@@ -112,7 +138,8 @@ def at_rate(split: Split, rate: float) -> State:
     """The state at so many requests/s. Raises ValueError above the split's peak."""
     if not 0 < rate <= split.peak * (1 + 1e-9):
         raise ValueError(f"{rate:g} requests/s are more than {split.peak:g}")
-    decode = split.decodes * split.decode.in_flight(min(rate / split.decodes, split.decode.peak))
+    each = rate / split.decodes
+    decode = split.decodes * split.decode.in_flight(min(each / split.free(each), split.decode.peak))
     prefill = split.prefills * split.prefill.in_flight(min(rate / split.prefills, split.prefill.peak))
     return State(split, rate, prefill, rate * split.transfer_s, decode)
 
@@ -183,15 +210,16 @@ def of_requests(state: State, requests: int) -> Figures:
     share = 1.0
     for _ in range(_ROUNDS):
         each = state.in_decode / split.decodes * share
-        stay = split.transfer_s + split.decode.residence_s(each)
+        free = split.free(state.rate / split.decodes * share)
+        stay = split.transfer_s + split.decode.residence_s(each) / free
         rate = _rate_beside(split, users, stay)
         duration = requests / rate + min(burst, stay)
         share = min(1.0, requests / duration / state.rate)
     prefill = users / rate - stay
     first = split.prefill.samples[0].residence_s + burst / 2
     prefill += (first - prefill) / rounds
-    ttft = prefill + split.transfer_s + split.decode.first_s(each)
-    return Figures(requests / duration, ttft * 1000, split.decode.tpot_ms(each), (prefill + stay) * 1000)
+    ttft = prefill + split.transfer_s + split.decode.first_s(each) / free
+    return Figures(requests / duration, ttft * 1000, split.decode.tpot_ms(each) / free, (prefill + stay) * 1000)
 
 
 def _rate_beside(split: Split, users: float, stay: float) -> float:

@@ -10,7 +10,7 @@ from recipe_toolkit.frontier.closed import Split, State, at_concurrency, at_rate
 from recipe_toolkit.frontier.pareto import Axis
 from recipe_toolkit.frontier.pool import DECODE, Pool, Sample
 from recipe_toolkit.frontier.read import LeftOut, Material, Measured
-from recipe_toolkit.frontier.search import Point, Workload, best_within, rates, search, splits
+from recipe_toolkit.frontier.search import Point, Workload, best_within, rates, search, split_of, splits
 from recipe_toolkit.frontier.transfer import Transfer
 
 SCHEMA = 1
@@ -64,14 +64,18 @@ class Frontier:
             for label, item in self.transfers.items()
             if item.seconds is None
         ]
+        unknown += [
+            f"the decode steps that wait while decode {label} posts a transfer: only a prefill/decode run counts them"
+            for label, item in self.transfers.items()
+            if item.post_s is None
+        ]
         return [*unknown, *_LEFT_OUT]
 
 
 def frontier(material: Material, asked: Asked, transfers: Mapping[str, Transfer]) -> Frontier:
     """The predicted points of all splits."""
     work = Workload(material.isl, material.osl, material.slo)
-    seconds = {label: item.seconds for label, item in transfers.items() if item.seconds is not None}
-    found = list(splits(material.prefill, material.decode, seconds, asked.gpus, asked.exactly))
+    found = list(splits(material.prefill, material.decode, transfers, asked.gpus, asked.exactly))
     points = search(found, work, asked.axes)
     return Frontier(material, asked, transfers, points, best_within(points))
 
@@ -124,6 +128,7 @@ def _pool(name: str, pool: Pool, transfers: Mapping[str, Transfer]) -> dict[str,
     if pool.role == DECODE and transfer is not None:
         data["transfer"] = {
             "ms": None if transfer.seconds is None else transfer.seconds * 1000,
+            "post_ms": None if transfer.post_s is None else transfer.post_s * 1000,
             "bytes": transfer.bytes,
             "bytes_per_s": transfer.bytes_per_s,
             "source": transfer.source,
@@ -229,9 +234,8 @@ def _split_of(item: Measured, found: Frontier) -> Split | None:
     if any(len(fitting) != 1 for fitting in pools):
         return None
     transfer = found.transfers.get(pools[1][0].label)
-    seconds = (transfer.seconds if transfer else None) or 0.0
     prefills, decodes = layout["prefill"]["instances"], layout["decode"]["instances"]
-    return Split(pools[0][0], prefills, pools[1][0], decodes, seconds)
+    return split_of(pools[0][0], prefills, pools[1][0], decodes, transfer)
 
 
 def _prediction(item: Measured, split: Split | None, found: Frontier) -> tuple[dict[str, float] | None, str | None]:

@@ -8,7 +8,7 @@ pair by Little's law, n = rate x time in it; between two the time is taken as li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 PREFILL, DECODE = "prefill", "decode"
@@ -119,6 +119,26 @@ def rising(samples: Iterable[Sample]) -> tuple[tuple[Sample, ...], tuple[Sample,
         grows = not kept or (sample.rate > kept[-1].rate and sample.in_flight > kept[-1].in_flight)
         (kept if grows else beyond).append(sample)
     return tuple(kept), tuple(beyond)
+
+
+def spread(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Samples of decode alone as they would be if requests came one by one, as they do behind prefill.
+
+    In a closed loop of decode alone all users begin at once, end at once and so come again at once: their first tokens
+    wait for each other's prompts. What one prompt takes is known from the lowest load. With more in the instance it
+    also waits for the step that runs, at most a whole one, and its own step is as much longer as TPOT is. The requests
+    in the instance stay as many.
+    """
+    least = samples[0]
+    return (least, *(_come_apart(sample, least) for sample in samples[1:]))
+
+
+def _come_apart(sample: Sample, least: Sample) -> Sample:
+    step_s, alone_s = (sample.tpot_ms or 0.0) / 1000, (least.tpot_ms or 0.0) / 1000
+    first = min(sample.first_s, least.first_s + step_s - alone_s + step_s)
+    residence = sample.residence_s - sample.first_s + first
+    rate = sample.rate * sample.residence_s / residence
+    return replace(sample, first_s=first, residence_s=residence, rate=rate)
 
 
 def _mean_of(items: Sequence[Sample]) -> Sample:

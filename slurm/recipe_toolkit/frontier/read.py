@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recipe_toolkit.errors import RecipeError
-from recipe_toolkit.frontier.pool import DECODE, PREFILL, Pool, Sample, rising
+from recipe_toolkit.frontier.pool import DECODE, PREFILL, Pool, Sample, rising, spread
 
 DECODE_BENCH, ISL_1 = "decode-bench", "isl-1"
 # Prefill is measured with as little output as a client takes, decode with as little input.
@@ -230,6 +230,8 @@ def _pools(found: Sequence[_Found], role: str, out: Material) -> Iterator[Pool]:
         name = shape_name(shape)
         label = f"{name} ({recipe})" if layouts.count(layout) > 1 else name
         kept, beyond = rising(_sample(item, instances, out.osl) for item in items)
+        if role == DECODE:
+            kept = spread(kept)
         gpus = shape["tp"] * shape["pp"] * shape["dp"]
         pool = Pool(role, label, recipe, shape, gpus, form, kept, beyond)
         out.notes += _remarks(pool)

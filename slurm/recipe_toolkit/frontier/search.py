@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from recipe_toolkit.frontier.closed import Figures, Split, State, at_concurrency, at_rate, steady
 from recipe_toolkit.frontier.pareto import Axis, dominant
 from recipe_toolkit.frontier.pool import Pool
+from recipe_toolkit.frontier.transfer import Transfer
 
 # A split of more GPUs must be better than one of fewer by so much: users are whole, so multiples differ by a hair.
 _WORTH = 0.01
@@ -63,9 +64,9 @@ def meets(figures: Figures, slo: Mapping[str, float]) -> bool | None:
 
 
 def splits(
-    prefills: Sequence[Pool], decodes: Sequence[Pool], transfer: Mapping[str, float], gpus: int, exactly: bool
+    prefills: Sequence[Pool], decodes: Sequence[Pool], transfers: Mapping[str, Transfer], gpus: int, exactly: bool
 ) -> Iterator[Split]:
-    """Every split of up to, or of exactly, so many GPUs. ``transfer``: seconds, by the decode pool's label."""
+    """Every split of up to, or of exactly, so many GPUs. ``transfers``: by the decode pool's label."""
     for prefill in prefills:
         for decode in decodes:
             for count in range(1, (gpus - decode.gpus) // prefill.gpus + 1):
@@ -74,13 +75,20 @@ def splits(
                 if exactly and left % decode.gpus:
                     continue
                 for number in range(most if exactly else 1, most + 1):
-                    yield Split(prefill, count, decode, number, transfer.get(decode.label, 0.0))
+                    yield split_of(prefill, count, decode, number, transfers.get(decode.label))
+
+
+def split_of(prefill: Pool, prefills: int, decode: Pool, decodes: int, transfer: Transfer | None) -> Split:
+    """So many instances; what is not known of a transfer takes no time."""
+    if transfer is None:
+        return Split(prefill, prefills, decode, decodes)
+    return Split(prefill, prefills, decode, decodes, transfer.seconds or 0.0, transfer.post_s or 0.0)
 
 
 def predict(split: Split, work: Workload) -> list[Point]:
     """The loads of a split: where one of its pools is as it was measured, its peak, and the most that meets the SLO."""
     wanted = {split.peak}
-    wanted.update(split.decodes * item.rate for item in split.decode.samples)
+    wanted.update(split.decodes * split.shared(item.rate) for item in split.decode.samples)
     wanted.update(split.prefills * item.rate for item in split.prefill.samples)
     users = {max(1, round(at_rate(split, rate).in_flight)) for rate in wanted if rate <= split.peak}
     most = _most(split, work, max(users))

@@ -111,4 +111,4 @@ def _simulated(recipe: Recipe, isl: int) -> Transfer:
     options = {**{name: key.default for name, key in KEYS.items()}, **recipe.engine.sim, **recipe.roles[-1].sim}
     size, rate = isl * options["kv_bytes_per_token"], options["kv_bytes_per_s"]
     seconds = options["kv_transfer_ms"] / 1000 + size / rate
-    return Transfer(seconds, "options of the simulated engine", size, size / seconds if seconds else None)
+    return Transfer(seconds, "options of the simulated engine", size, size / seconds if seconds else None, 0.0)
