@@ -255,6 +255,8 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert len(logs.tail(path)) < 270_000
     assert logs.last_lines(logs.tail(path), 1) == ["\ufffd end"]
     assert logs.tail(path, since=300_001) == "\ufffd end\n\n"
+    path.write_text("\x1b[2mnow\x1b[0m \x1b[31mERROR\x1b[0m no worker\n\x1b[32mINFO\x1b[0m bye\n")
+    assert logs.cause(logs.tail(path)) == "now ERROR no worker"
 
 
 # --- environment

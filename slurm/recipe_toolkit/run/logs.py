@@ -27,16 +27,18 @@ _CAUSES = tuple(
         r"\b(error|fatal|critical)\b",
     )
 )
+# vllm-router colours its log wherever that goes, vLLM where VLLM_LOGGING_COLOR asks for it.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ADDRESS_IN_USE = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
 
 def tail(path: Path, since: int = 0) -> str:
-    """The end of the log as text, of what came after byte ``since``; empty if there is no such file."""
+    """The end of the log as text without colours, of what came after byte ``since``; empty if there is no such file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(since, end - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
+            return _COLOUR.sub("", file.read().decode("utf-8", "replace"))
     except OSError:
         return ""
 
