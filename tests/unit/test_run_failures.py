@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -231,3 +233,10 @@ def test_an_engine_that_exits_meanwhile(start: Start, tmp_path: Path) -> None:
 def test_a_throughput_that_stalls(start: Start) -> None:
     run = start(plan([engine("serve-0", 0)], [client("c1", "serve-0", 0, SLEEP)], deadlines=quick(stall=1.0)))
     fails(run, "bench: point c1: bench-c1", "is stalled: no token and no line of output for 1 s")
+
+
+def test_a_stall_names_the_engine_that_is_silent(start: Start) -> None:
+    run = start(plan([engine("serve-0", 0)], [client("c1", "serve-0", 0, SLEEP)], deadlines=quick(stall=1.0)))
+    run.until(lambda: run.state.get("processes", {}).get("bench-c1", {}).get("state") == "running")
+    os.kill(run.state["processes"]["serve-0"]["pid"], signal.SIGSTOP)
+    fails(run, "is stalled: no token and no line of output for 1 s; serve-0 does not answer at /metrics")

@@ -224,7 +224,8 @@ async def _stall(context: Context, point: Point, view: ProcessView, series: Seri
             texts = await series.sample()  # the last one may be as old as its interval
             if series.tokens != seen[0]:
                 continue
-            said = "; ".join([f"no token and no line of output for {limit:g} s", *congestion(texts)])
+            silent = [f"{name} does not answer at /metrics" for name in series.silent]
+            said = "; ".join([f"no token and no line of output for {limit:g} s", *silent, *congestion(texts)])
             what = f"is stalled: {said}"
             raise context.failure(f"bench: point {point.id}", view, what, *await context.tail(view.name))
 

@@ -24,9 +24,13 @@ log = logging.getLogger("recipe_toolkit.run")
 
 async def scrape(context: Context) -> dict[str, str]:
     """The text of each engine that answers requests; one that does not deliver is left out."""
-    names = [process.name for process in context.engines() if process.api]
+    names = _names(context)
     texts = await asyncio.gather(*(_one(context, name) for name in names))
     return {name: text for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def _names(context: Context) -> list[str]:
+    return [process.name for process in context.engines() if process.api]
 
 
 async def _one(context: Context, name: str) -> str | None:
@@ -61,13 +65,19 @@ def congestion(texts: dict[str, str]) -> list[str]:
 
 
 class Series:
-    """Appends every scrape of a point to ``metrics/PROCESS.jsonl`` and keeps the gauges for the pools."""
+    """Appends every scrape of a point to ``metrics/PROCESS.jsonl`` and keeps the gauges for the pools.
+
+    ``tokens``: as each engine last said, so that one which falls silent does not look like progress. ``silent``: the
+    engines that the last scrape got no answer from.
+    """
 
     def __init__(self, context: Context, point: str) -> None:
         self._context = context
         self._point = point
         self.gauges = PoolGauges()
         self.tokens = 0.0
+        self.silent: list[str] = []
+        self._said: dict[str, str] = {}
 
     async def run(self) -> None:
         """Scrape until cancelled."""
@@ -84,7 +94,9 @@ class Series:
 
     def _keep(self, now: float, texts: dict[str, str]) -> None:
         self.gauges.add(texts)
-        self.tokens = tokens(texts)
+        self._said.update(texts)
+        self.tokens = tokens(self._said)
+        self.silent = [name for name in _names(self._context) if name not in texts]
         folder = self._context.run.metrics
         folder.mkdir(exist_ok=True)
         for process, text in texts.items():
