@@ -156,3 +156,21 @@ def test_a_fault_of_a_role_is_found_in_a_rehearsal(local, role, fault, said):
     state = json.loads(done.stdout)
     assert (done.returncode, state["state"]) == ((0, "done") if said is None else (100, "failed")), done.stderr
     assert said is None or said in state["message"]
+
+
+def test_without_vllm_it_names_the_other_client(recipe):
+    """Only ``vllm bench serve`` needs vLLM in a rehearsal, and the shipped recipes of large systems measure with it."""
+    done = recipe(
+        "submit",
+        NIXL,
+        "-c",
+        "local",
+        "--rehearse",
+        "--set",
+        "benchmarks.0.client=vllm-bench",
+        "--wait",
+        PATH="/usr/bin:/bin",
+    )
+    assert done.returncode == 100, done.stderr
+    assert "has no vllm, neither beside" in done.stdout
+    assert "; or measure with AIPerf: --set benchmarks.0.client=aiperf" in done.stdout

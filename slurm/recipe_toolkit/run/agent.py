@@ -158,7 +158,7 @@ class Agent:
         located = facts.programs(self._plan, self._where.index)
         found["programs"] = located
         found["paths"] = facts.paths(self._plan, self._where.index)
-        problems += facts.missing_programs(self._where, located)
+        problems += facts.missing_programs(self._where, located, rehearsal=self._plan.rehearsal)
         self._facts = found
         write_json(self._attempt.facts(self._where.index), found)
         seed = f"{self._run.id}/{self._where.attempt}/{self._where.index}"

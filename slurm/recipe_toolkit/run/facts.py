@@ -51,8 +51,11 @@ def paths(plan: Plan, node: int) -> dict[str, bool]:
     return {path: Path(path).exists() for path in sorted({item.path for item in found if isinstance(item, WhereThere)})}
 
 
-def missing_programs(where: Place, found: Mapping[str, str | None]) -> Iterator[str]:
-    """What a node lacks of the programs that it needs (name to path), and what to do about it."""
+def missing_programs(where: Place, found: Mapping[str, str | None], *, rehearsal: bool = False) -> Iterator[str]:
+    """What a node lacks of the programs that it needs (name to path), and what to do about it.
+
+    In a ``rehearsal`` only the client can need vLLM, and there is another one.
+    """
     node = f"node {where.index} ({hostname()})"
     runtimes = [name for name, path in found.items() if path is None and name in _RUNTIMES]
     for name in runtimes:
@@ -62,9 +65,10 @@ def missing_programs(where: Place, found: Mapping[str, str | None]) -> Iterator[
         )
     others = [name for name, path in found.items() if path is None and name not in runtimes]
     if others:
+        client = "; or measure with AIPerf: --set benchmarks.0.client=aiperf" if rehearsal and "vllm" in others else ""
         yield (
             f"{node} has no {' and no '.join(others)}, neither beside {sys.executable} nor on PATH\n"
-            "hint: install it there, or name its venv under tools in the profile"
+            f"hint: install it there, or name its venv under tools in the profile{client}"
         )
     srun = found.get("srun")
     if srun and "--container-image" not in _output([srun, "--help"]):
