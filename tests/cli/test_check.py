@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from checkkit import cpu_recipe
 from slurm_site import small_recipe
+
+H200 = Path(__file__).parents[2] / "recipes" / "llama-8b-shape" / "h200-agg.yaml"
 
 PROFILE = """
 schema: 1
@@ -188,6 +191,42 @@ def test_what_a_job_has_checked_is_kept(job):
     (checked,) = [event for event in events if event["event"] == "checked"]
     assert checked["passed"] >= 4
     assert checked["failed"] == 0
+
+
+SMI = """#!/bin/sh
+case $* in *memory.free*) for gpu in '0, 143000' '1, 900'; do
+  echo "${gpu%,*}, NVIDIA H200, 580.95.05, 143771, ${gpu#*, }"
+done;; esac
+"""
+GPUS = ("DRIVER.LOADED", "DRIVER.HELD", "DRIVER.PIN", "GPU.FABRIC", "LIMIT.MEMLOCK", "LIMIT.NOFILE", "OS.SAME")
+
+
+@pytest.mark.parametrize(
+    ("visible", "slots", "said"),
+    [
+        ("0", 1, "serve-0 on node 0"),
+        ("0,1", 2, "serve-0 on node 0"),
+        ("1,0", 2, "bind: MEM.FREE: node 0"),
+        ("GPU-9ca", 1, "bind: MEM.FREE: node 0"),
+    ],
+)
+def test_a_neighbour_may_fill_the_gpus_that_a_run_does_not_use(recipe, tmp_path, monkeypatch, visible, slots, said):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("nvidia-smi", SMI), ("vllm", "#!/bin/sh\nexit 3\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    profile = {"schema": 1, "name": "here", "scheduler": "local", "runs": "runs", "check": {"skip": GPUS}}
+    profile |= {"models": {"llama-8b-shape": str(tmp_path)}, "tools": {"vllm": {"path": str(folder / "vllm")}}}
+    (recipe.folder / "here.yaml").write_text(json.dumps(profile))
+    fields = {"schema": 1, "name": "one", "extends": str(H200), "resources": {"gpus_per_node": slots}}
+    (recipe.folder / "one.yaml").write_text(json.dumps(fields))
+    done = recipe("submit", "one.yaml", "-c", "./here.yaml", "--wait", "--json", timeout=60)
+    message = json.loads(done.stdout)["message"]
+    assert said in message, message
+    assert "GPU 0" not in message
 
 
 def test_a_vllm_that_is_on_no_node_is_no_pass(recipe):

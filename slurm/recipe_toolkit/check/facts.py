@@ -109,11 +109,15 @@ class System:
 
 @dataclass
 class Node:
-    """A node that has answered. ``clock``: bounds of what its clock is ahead of the asker's, in seconds."""
+    """A node that has answered. ``clock``: bounds of what its clock is ahead of the asker's, in seconds.
+
+    ``taken``: ids of the GPUs that a run takes of it; empty where all of it counts.
+    """
 
     name: str
     host: str = ""
     clock: tuple[float, float] | None = None
+    taken: frozenset[str] = frozenset()
     system: System | None = None
     units: Mapping[str, Mapping[str, str]] | None = None
     driver_loaded: str | None = None

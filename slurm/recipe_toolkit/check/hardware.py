@@ -172,8 +172,9 @@ def _memory(expect: Expect, node: Node) -> Iterator[Finding]:
     share = expect.memory
     if share is None:
         raise Skip("the recipe says no gpu-memory-utilization")
-    shared = False
-    for gpu in node.know("gpus"):
+    shared, gpus = False, node.know("gpus")
+    # A neighbour may fill the others. Ids that are no numbers are not found among these: then all count.
+    for gpu in [gpu for gpu in gpus if gpu.index in node.taken] or gpus:
         if gpu.memory is None and _SPARK.search(gpu.name):
             shared = True
         elif gpu.memory is None or gpu.free is None:

@@ -73,7 +73,19 @@ async def _nodes(context: Context, expect: Expect, checks: Sequence[Check]) -> l
         replies = await asyncio.gather(*(_ask(context, item.index, ping_request(wanted[item.name])) for item in sent))
         further = {reply.name: [reply.answer] for reply in replies if reply}
         nodes = [parse(item.name, [item.answer, *further.get(item.name, ())], item.clock) for item in told]
+    for item, node in zip(told, nodes, strict=True):
+        node.taken = _taken(context, item.index)
     return nodes
+
+
+def _taken(context: Context, index: int) -> frozenset[str]:
+    """The ids of the GPUs that the plan's processes get on a node; local nodes are all this machine."""
+    return frozenset(
+        context.fleet.nodes[process.node].facts["devices"][slot]
+        for process in context.plan.processes
+        if process.node == index or context.where.scheduler == "local"
+        for slot in process.gpus
+    )
 
 
 @dataclass(frozen=True)
