@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +135,8 @@ class Cards:
     def recipe_file(self, name: str, base: str, **fields: Any) -> Path:
         """A recipe over one of the shipped ones."""
         path = self.folder / f"{name}.yaml"
-        path.write_text(json.dumps({"schema": 1, "name": name, "extends": str(RECIPES / base), **fields}))
+        head = {"schema": 1, "name": name, "extends": str(RECIPES / base), "deadlines": {"ready": "8m"}}
+        path.write_text(json.dumps({**head, **fields}))
         return path
 
     def recipe(self, *words: str | Path, timeout: float = 560) -> subprocess.CompletedProcess[str]:
@@ -154,9 +156,12 @@ class Cards:
     def wait(self, process: subprocess.Popen[str], code: int = 0) -> Run:
         """The run of a submission, when it has ended."""
         out, err = process.communicate(timeout=560)
+        run = Run(process.returncode, Path(json.loads(out.splitlines()[0])["folder"])) if out else None
+        if run is not None:
+            _keep(run)
         assert process.returncode == code, f"{process.returncode}\n{out}\n{err}"
-        first = json.loads(out.splitlines()[0])
-        return Run(process.returncode, Path(first["folder"]))
+        assert run is not None
+        return run
 
     def plan(self, recipe: Path) -> Plan:
         """What the toolkit would run."""
@@ -242,6 +247,32 @@ class Cards:
         while max(used := memory_used_mib(self.ids)) > FREE_MIB:
             assert time.monotonic() < deadline, f"GPUs {self.ids} still hold {used} MiB"
             time.sleep(0.25)
+
+
+def _keep(run: Run) -> None:
+    """A copy in RECIPE_GPU_KEEP, for whoever wants to look at it later."""
+    if folder := os.environ.get("RECIPE_GPU_KEEP"):
+        archive = Path(folder) / f"{run.folder.name}.tar.gz"
+        subprocess.run(["tar", "-czf", archive, "-C", run.folder.parent, run.folder.name], check=True)
+
+
+@contextlib.contextmanager
+def scraped(port: int, every_s: float) -> Iterator[list[int]]:
+    """Read an engine's metrics every so many seconds meanwhile: bytes of each."""
+    over, sizes = threading.Event(), []
+
+    def read() -> None:
+        while not over.wait(every_s):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                sizes.append(len(answer.read()))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        over.set()
+        thread.join()
 
 
 _next_port = 20000 + os.getpid() % 5000

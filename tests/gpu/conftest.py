@@ -1,7 +1,8 @@
 """Real GPUs: the shipped shapes, vLLM as it is, and the drivers' own word on memory.
 
 RECIPE_GPU_BIN: folder with ``vllm``, ``vllm-router`` and ``aiperf`` (default: PATH). RECIPE_GPU_RESULTS: a file that
-what is measured is added to, a JSON object a line. With pytest-xdist each worker has the card of its number.
+what is measured is added to, a JSON object a line. RECIPE_GPU_KEEP: a folder that each run is copied to. With
+pytest-xdist each worker has the card of its number.
 """
 
 from __future__ import annotations

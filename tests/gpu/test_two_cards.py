@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +45,6 @@ def test_prediction_and_measurement(pair: Cards, record: Record) -> None:
     parts = [card.wait(process) for card, process in alone]
     recipe = pair.recipe_file("both", "h200-1p1d.yaml", benchmarks=[BOTH])
     both = pair.submit(recipe)
-    keep(parts[0], parts[1], both)
     transfer = both.point("8k256-c8")["pools"]["decode"]["kv_transfer"]
     record("transfer", **{key: transfer.get(key) for key in ("transports", "transfers", "bytes_per_s", "time_mean_ms")})
     assert any("cuda_ipc" in way for way in transfer["transports"]), transfer
@@ -76,14 +74,6 @@ def hidden_peers_cost(pair: Cards, plan: Plan, both: Run, record: Record) -> Non
 def summary(point: dict[str, Any]) -> dict[str, float]:
     """Means in ms."""
     return {"tpot_ms": point["tpot_ms"]["mean"], "ttft_ms": point["ttft_ms"]["mean"]}
-
-
-def keep(*runs: Run) -> None:
-    """Copy run folders to RECIPE_GPU_KEEP, for whoever wants to look at them later."""
-    if folder := os.environ.get("RECIPE_GPU_KEEP"):
-        for run in runs:
-            archive = Path(folder) / f"{run.folder.name}.tar.gz"
-            subprocess.run(["tar", "-czf", archive, "-C", run.folder.parent, run.folder.name], check=True)
 
 
 def test_an_engine_killed_while_kv_moves(pair: Cards, record: Record) -> None:
