@@ -11,6 +11,7 @@ from recipe_toolkit.results.collect import point_result
 from recipe_toolkit.results.gate import few_for, judge, remarks
 from recipe_toolkit.results.model import ClientLoad, Length, PointResult, Requests
 from recipe_toolkit.results.pools import pool_metrics
+from recipe_toolkit.results.records import Request, whole
 from recipe_toolkit.results.rules import RULES
 from results_support import DATA, make_plan, make_point
 
@@ -232,6 +233,7 @@ RULE_CASES: dict[str, tuple[Plan, PointResult]] = {
     "output-length": (make_plan(POINT), dataclasses.replace(GOOD, **length("osl", 1000, 900.0))),
     "too-few-requests": (make_plan(POINT, slo={"ttft_p99_s": 1.0}), GOOD),
     "client-saturated": (make_plan(POINT), dataclasses.replace(GOOD, client_load=ClientLoad(9, 1.5, 0.9, 0.06))),
+    "answers-whole": (make_plan(POINT), dataclasses.replace(GOOD, whole_answers=1)),
     "engine-restarted": (make_plan(POINT), dataclasses.replace(GOOD, pools={"serve": {"restarted": ["serve-0"]}})),
     "engine-preempted": (make_plan(POINT), dataclasses.replace(GOOD, pools={"serve": {**POOL, "preemptions": 1.0}})),
     "prefix-cache-hits": (
@@ -295,6 +297,21 @@ def test_when_the_client_is_the_bottleneck(load: ClientLoad, good: bool) -> None
     simulated = make_plan(POINT, engine="sim")
     assert judge(simulated, POINT, result) == []
     assert (remarks(simulated, POINT, result) == []) is good
+
+
+def test_answers_that_came_in_one_piece() -> None:
+    at_once = Request(0.0, 0.5, 0.5, 64, 16)
+    streamed = Request(0.0, 0.5, 0.5 + 15 * 0.06e-3, 64, 16)
+    short = Request(0.0, 0.5, 0.5, 64, 15)  # speculative decoding may make as many in one step
+    assert whole([at_once, streamed, short, at_once]) == 2
+    few = dataclasses.replace(GOOD, requests=Requests(100, 100, 0), whole_answers=5)
+    assert judge(make_plan(POINT), POINT, few) == []
+    (reason,) = judge(make_plan(POINT), POINT, dataclasses.replace(few, whole_answers=6))
+    assert reason.text.startswith("6 of 100 answers came in one piece, and 5% are allowed; TTFT is then")
+    many = dataclasses.replace(few, whole_answers=6)
+    for crowded in (make_plan(POINT, engine="sim"), make_plan(POINT, device="cpu")):
+        assert judge(crowded, POINT, many) == []
+        assert remarks(crowded, POINT, many) == [reason.said]
 
 
 def test_prefix_hits_that_are_meant() -> None:

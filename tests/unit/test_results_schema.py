@@ -79,6 +79,7 @@ def test_what_stands_there_sometimes_comes_back_as_it_was() -> None:
         repeat=2,
         window=window,
         client_load=ClientLoad(9, 1.2, 0.7, 0.0),
+        whole_answers=3,
     )
     spread = Spread("a", ("a-rep1", "a-rep2"), 2, {"output_tps": {"mean": 2.0, "stdev": 1.0, "min": 1.0, "max": 3.0}})
     results = dataclasses.replace(results, points=(full, *others), spread=(spread,))

@@ -29,6 +29,7 @@ from recipe_toolkit.results.model import (
     Step,
     scrub,
 )
+from recipe_toolkit.results.records import whole
 from recipe_toolkit.results.repeats import spreads
 from recipe_toolkit.results.rules import Reason
 from recipe_toolkit.results.search.model import SearchResult
@@ -69,6 +70,7 @@ def point_result(
         few_for=few_for(figures.requests.ok) if point.isl is not None else (),
         window=steady(figures.raw, point.concurrency),
         client_load=client_load(samples, *_span(figures, ended)),
+        whole_answers=whole(figures.raw) or None,
     )
     reasons = [*judge(plan, point, result), *_wanted(point, figures), *_faults(figures)]
     return dataclasses.replace(

@@ -30,6 +30,8 @@ PREFIX_HITS_TOLERANCE = 0.05
 # Of a core, by the client's busiest thread: what it took and what it waited for.
 CLIENT_BUSY = 0.95
 CLIENT_SAMPLES = 5
+# Of the answers.
+WHOLE_TOLERANCE = 0.05
 # Requests that a percentile needs so that ten of them lie beyond it.
 NEEDED = {"p90": 100, "p99": 1000}
 # vLLM's block on CPU is 128 and none is larger by default; used where the engine does not say.
@@ -51,6 +53,7 @@ def judge(plan: Plan, point: Point, result: PointResult) -> list[Reason]:
         *_lengths(point, result),
         *_too_few(plan, result),
         *(_client(plan, result) if plan.engine != "sim" else ()),
+        *(_whole(result) if _apart(plan) else ()),
         *_engines(plan, point, result),
         *_disaggregation(plan, point, result),
         *_accuracy(point, result),
@@ -102,6 +105,8 @@ def remarks(plan: Plan, point: Point, result: PointResult) -> list[str]:
     if plan.engine == "sim":
         # Engines that are simulated share the machine's cores with the client, and say nothing of a model.
         found += [reason.said for reason in _client(plan, result)]
+    if not _apart(plan):
+        found += [reason.said for reason in _whole(result)]
     for role, pool in result.pools.items():
         found += _pool_remarks(role, pool, point)
     # vLLM's warm-up is the first measured prompt over and over.
@@ -169,6 +174,18 @@ def _client(plan: Plan, result: PointResult) -> Iterator[Reason]:
             f"the client's busiest thread took {load.busiest_thread_ratio:.0%} of a core and waited {waited:.0%} of "
             f"the time for one, over {load.samples} s, where less than {CLIENT_BUSY:.0%} together are wanted",
         )
+
+
+def _apart(plan: Plan) -> bool:
+    """Whether the engines leave cores to the client and to what streams: not where they are on CPUs or simulated."""
+    return plan.engine != "sim" and plan.device == "gpu"
+
+
+def _whole(result: PointResult) -> Iterator[Reason]:
+    ok, whole = result.requests.ok or 0, result.whole_answers or 0
+    if whole > ok * WHOLE_TOLERANCE:
+        said = f"{whole:,} of {ok:,} answers came in one piece, and {WHOLE_TOLERANCE:.0%} are allowed"
+        yield Reason("answers-whole", said)
 
 
 def _chance(shortest: int | None, longest: int | None, requests: int | None) -> float:

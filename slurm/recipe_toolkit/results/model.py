@@ -191,7 +191,8 @@ class PointResult:
     between streamed chunks, which hold several tokens where the server says so. ``pools``: role to
     what its engines' own counters said. ``reasons``: why the point is invalid; ``rules``: the name of the gate's rule
     behind each; ``notes``: what a reader should know and is no reason. ``few_for``: percentiles that so few requests
-    do not support. ``repeat_of``, ``repeat``: of measurements of one point, the id that they share, and which this is.
+    do not support. ``whole_answers``: how many came in one piece, so that their TPOT is none. ``repeat_of``,
+    ``repeat``: of measurements of one point, the id that they share, and which this is.
     """
 
     id: str
@@ -232,13 +233,14 @@ class PointResult:
     repeat: int | None = None
     window: Window | None = None
     client_load: ClientLoad | None = None
+    whole_answers: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, every figure named with its unit; what few points have (``SPARSE``) where there is any."""
         return _sparse(scrub(dataclasses.asdict(self)))
 
 
-SPARSE = ("accuracy", "rules", "few_for", "repeat_of", "repeat", "window", "client_load")
+SPARSE = ("accuracy", "rules", "few_for", "repeat_of", "repeat", "window", "client_load", "whole_answers")
 
 
 def _sparse(point: dict[str, Any]) -> dict[str, Any]:
@@ -352,6 +354,7 @@ def point_from_json(data: Mapping[str, Any]) -> PointResult:
             "few_for": tuple(data.get("few_for", ())),
             "window": _window(data.get("window")),
             "client_load": _optional(ClientLoad, data.get("client_load")),
+            "whole_answers": data.get("whole_answers"),
         }
     )
 

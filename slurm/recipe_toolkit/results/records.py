@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recipe_toolkit.results.model import Stat, number
 
+# An answer of so many tokens, each in less than this, was held back somewhere: no engine's step is so short.
+_WHOLE_TOKENS = 16
+_WHOLE_TOKEN_S = 0.05e-3
 # Of an error's text, which may hold a whole page of HTML.
 _MESSAGE_CHARS = 200
 # Messages may hold request ids, so that each is another one.
@@ -46,6 +49,12 @@ class Records:
     e2e_ms: tuple[float, ...] = ()
     raw: tuple[Request, ...] = ()
     warmup: int = 0
+
+
+def whole(requests: Iterable[Request]) -> int:
+    """How many answers came to the client in one piece, though they are of 16 tokens or more."""
+    long = (item for item in requests if item.osl >= _WHOLE_TOKENS)
+    return sum(item.last - item.first < (item.osl - 1) * _WHOLE_TOKEN_S for item in long)
 
 
 def error_text(details: Mapping[str, Any]) -> str:

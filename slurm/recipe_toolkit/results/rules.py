@@ -71,6 +71,12 @@ RULES: Mapping[str, Rule] = {
         "are simulated",
         "the client was the bottleneck: give it more or faster cores, or lower the load",
     ),
+    "answers-whole": Rule(
+        "over 5 % of the answers came to the client in one piece: 16 tokens or more, in less than 0.05 ms each; a note "
+        "where the engines are on CPUs or simulated",
+        "TTFT is then the whole answer's, and TPOT nothing: find what holds the stream back (a proxy, a client that is "
+        "late), or ask for longer answers",
+    ),
     "engine-restarted": Rule(
         "an engine's counters fell, or it says another time of start",
         "see its log: the point holds its loading too",
