@@ -120,10 +120,69 @@ def test_with_noise_it_ends_and_says_what_it_knows(curve: Curve, noise: float, s
     if result.outcome == "found":
         assert result.knee.met is not None
         assert result.knee.missed is not None
-        assert close(wanted, result.knee.met, result.knee.missed)
+        hidden = [load.load for load in result.loads if result.knee.met < load.load < result.knee.missed]
+        assert close(wanted, result.knee.met, result.knee.missed, 2.0 if hidden else 1.0)
+        assert all(load.verdict == "unsure" for load in result.loads if load.load in hidden)
+        assert all(f"{load:g}" in str(result.why) for load in hidden)
     if result.answer is not None:
         (tried,) = (load for load in result.loads if load.load == result.answer.load)
         assert tried.verdict == "met"
+
+
+def test_at_one_per_cent_of_noise_nine_of_ten_searches_are_confirmed() -> None:
+    """At the resolution of 5 %: 120 curves, the answer within a step of the true knee, and no more points than 15.
+
+    Four of ten were confirmed, with more points, when each verdict was of a load's own repeats alone and a load at the
+    bound ended the search.
+    """
+    wanted, chosen = search(), random.Random(7)
+    confirmed = right = wrong = points = 0
+    for seed in range(120):
+        curve = drawn(chosen)
+        result, true = Bench(curve, 0.01, seed).run(wanted), knee(curve)
+        points += result.points_measured
+        if result.outcome in ("found", "all_met", "none_met"):
+            confirmed += 1
+            wrong += not holds(result, true)
+            answer = result.answer.load if result.answer else 0
+            right += close(wanted, min(answer, true), max(answer, true))
+    assert confirmed >= right >= 0.9 * 120
+    assert wrong <= (1 - wanted.confidence) * confirmed
+    assert points <= 15 * 120
+
+
+def drawn(chosen: random.Random) -> Curve:
+    a, b, p = chosen.uniform(3, 15), 10 ** chosen.uniform(-2, 0.5), chosen.uniform(0.7, 1.6)
+    return lambda load: a + b * load**p
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01])
+def test_a_load_at_the_bound_is_said_to_be(noise: float) -> None:
+    """No number of repeats tells on which side it is: the search ends beside it, and says so."""
+    result = Bench(lambda load: BOUND * load / 100, noise, 1).run(search(resolution=0.1))
+    assert result.outcome == "found"
+    assert holds(result, 100) or result.knee.missed == 100
+    result = Bench(lambda load: BOUND if load == 16 else BOUND * (load / 16) ** 0.6, noise, 4).run(search())
+    assert (result.outcome, result.knee.met, result.knee.missed) == ("found", 15, 17)
+    assert result.why is not None
+    assert result.why.endswith("; 16 is at the bound within the noise")
+    assert any("hides on which side of its bound 16 is: tpot_mean_ms" in note for note in result.notes)
+
+
+def test_the_highest_load_at_the_bound_leaves_a_near_answer() -> None:
+    result = Bench(lambda load: BOUND * (load / 100) ** 0.5, 0.01, 5).run(search(most=100.0))
+    assert result.outcome == "unsure"
+    assert result.answer is not None
+    assert 90 <= result.answer.load < 100
+
+
+@pytest.mark.parametrize("shape", [lambda load: 19.7 if load <= 90 else 60.0, lambda load: 9.0 if load < 90 else 20.3])
+def test_a_kink_is_no_trend(shape: Curve) -> None:
+    """A line through points on both sides of a jump says nothing of either; the loads' own repeats do."""
+    wanted = search(confidence=0.95)
+    ends = [Bench(shape, 0.003, seed).run(wanted) for seed in range(40)]
+    assert sum(result.outcome == "found" and not holds(result, knee(shape)) for result in ends) <= 2
+    assert sum(result.outcome == "found" for result in ends) >= 30
 
 
 @pytest.mark.parametrize(("noise", "confidence"), [(0.005, 0.95), (0.05, 0.9), (0.03, 0.8)])
@@ -132,11 +191,7 @@ def test_the_confidence_that_is_stated_is_kept(noise: float, confidence: float) 
     chosen = random.Random(7)
     kept = said = 0
     for seed in range(200):
-        a, b, p = chosen.uniform(3, 15), 10 ** chosen.uniform(-2, 0.5), chosen.uniform(0.7, 1.6)
-
-        def curve(load: float, a: float = a, b: float = b, p: float = p) -> float:
-            return a + b * load**p
-
+        curve = drawn(chosen)
         result = Bench(curve, noise, seed).run(search(confidence=confidence))
         if result.outcome != "stopped":
             said += 1
@@ -205,6 +260,28 @@ def test_points_that_never_count_in_the_middle() -> None:
     assert [load.verdict for load in result.loads if 30 <= load.load <= 40] == ["invalid"] * sum(
         30 <= load.load <= 40 for load in result.loads
     )
+
+
+@pytest.mark.parametrize("nothing", [0.0, math.nan])
+def test_a_load_without_a_point_that_counts_is_neither_met_nor_missed(nothing: float) -> None:
+    """As where the whole answer comes in one piece, so that no time is seen between its tokens."""
+
+    def above(load: float) -> float:
+        return nothing if load > 40 else load / 10
+
+    result = Bench(above, 0.001).run(search())
+    assert (result.outcome, result.knee.met, result.knee.missed) == ("unsure", 40, None)
+    assert result.confidence is None
+    assert result.why is not None
+    assert "concurrency 42 gives no point that counts: see c42-rep1 and c42-rep2" in result.why
+    assert result.answer is not None
+    assert result.answer.load == 40
+    assert all(load.verdict == ("invalid" if load.load > 40 else "met") for load in result.loads)
+    bench = Bench(lambda load: nothing)
+    result = bench.run(search())
+    assert (result.outcome, result.answer, result.knee.met, result.knee.missed) == ("unsure", None, None, None)
+    assert result.why == "concurrency 1, the lowest of the range, gives no point that counts: see c1-rep1 and c1-rep2"
+    assert len(bench.history) == 2
 
 
 def test_a_curve_that_is_not_monotone_is_said_and_the_lower_knee_kept() -> None:
@@ -305,7 +382,7 @@ def test_how_far_it_is_in_a_line() -> None:
         said.append(progress(found_so_far("b", wanted, bench.history)))
     assert said[0] == f"1 of at most {wanted.points} points, above concurrency 1"
     assert said[7].endswith("between concurrency 64 and 128")
-    assert progress(found_so_far("b", wanted, bench.history)).startswith("found after 14 of at most")
+    assert progress(found_so_far("b", wanted, bench.history)).startswith("found after 13 of at most")
 
 
 @pytest.mark.parametrize(

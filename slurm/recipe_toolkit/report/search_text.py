@@ -16,7 +16,7 @@ _OUTCOMES = {
     "found": "found",
     "all_met": "every load of the range meets the SLO",
     "none_met": "no load of the range meets the SLO",
-    "unsure": "found as closely as the noise allows",
+    "unsure": "found as closely as its points allow",
     "stopped": "stopped before its end",
 }
 

@@ -1,10 +1,11 @@
 """What to measure next, or why to stop: a function of the points so far, and of nothing else.
 
 The range is climbed from its least load by doubling until a load misses a bound; then the gap between the highest
-load that meets every bound and the lowest that misses one is halved until it is within the resolution. Up to there
-each load is measured once, and one bad point may mislead. Then both ends are repeated until their verdicts are sure.
-A verdict that changes opens the gap again: it is always that of all points so far. Where the noise hides the verdict
-after every repeat, the ends move apart until both are sure.
+load that meets every bound and the lowest that misses one is narrowed, where their figures say that the knee is, until
+it is within the resolution. Up to there each load is measured once, and one bad point may mislead. Then both ends are
+repeated until their verdicts are sure. A verdict that changes opens the gap again: it is always that of all points so
+far. Where the noise hides a verdict after every repeat, the load is at the bound as far as can be told, and repeats in
+any number that is worth their time would tell no more: the ends are looked for a step of the resolution from the knee.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from recipe_toolkit.plan.model import Search
 from recipe_toolkit.results.search.loads import OBJECTIVE, Loads, Sample
 
 _FALLING = 0.9  # goodput below this share of the best, twice in a row, has passed its peak
+_BESIDE = 0.08  # of the gap: how far beyond the likely knee the next load is, for that to be off by a little
+_BELOW, _ABOVE = 0.75, 1.0  # steps of the resolution from the likely knee to ends that are told from it
+_STEPS = 2.0  # between the ends, where loads at the bound lie between them
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Stop:
 
 @dataclass(frozen=True)
 class Bracket:
-    """``met``: the highest load that meets every bound; ``missed``: the lowest that misses one; None: there is none."""
+    """``met``: the highest load that meets every bound; ``missed``: the lowest that misses one, or gives no point that
+    counts; None: there is none."""
 
     met: float | None
     missed: float | None
@@ -66,8 +71,24 @@ def bracket(loads: Loads) -> Bracket:
 
 def close(search: Search, low: float, high: float, times: float = 1.0) -> bool:
     """Whether two loads are within the resolution, or so many times it."""
-    reach = search.resolution * times * low
-    return high - low <= max(1.0, math.floor(reach)) if search.over == "concurrency" else high - low <= reach * 1.001
+    reach = low * (math.pow(1 + search.resolution, times) - 1) * 1.001
+    return high - low <= (max(times, math.floor(reach)) if search.over == "concurrency" else reach)
+
+
+def crossing(loads: Loads, met: float, missed: float) -> float:
+    """Where the knee seems to be between two loads, on a line through the figures next to it, in logarithms."""
+    inside = [load for load, item in loads.tried.items() if item.count and met <= load <= missed]
+    low = max((load for load in inside if loads.met(load)), default=met)
+    high = min((load for load in inside if not loads.met(load)), default=missed)
+    below, above = loads.worst(low), loads.worst(high)
+    part = -math.log(below) / math.log(above / below) if low < high and 0 < below <= 1 < above else 0.5
+    return low * math.pow(high / low, part)
+
+
+def narrow(search: Search, loads: Loads, met: float, missed: float) -> bool:
+    """Whether the ends are as near as was asked; around loads at a bound each may be a step away from where it is."""
+    hidden = any(met < load < missed and loads.grey(load) for load in loads.tried)
+    return close(search, met, missed, _STEPS if hidden else 1.0)
 
 
 def best(loads: Loads) -> float | None:
@@ -106,9 +127,21 @@ def _knee(search: Search, loads: Loads) -> float | Stop:
     if hidden:
         return _apart(search, loads, ends.met, ends.missed, hidden)
     if not close(search, ends.met, ends.missed):
-        return middle(search, ends.met, ends.missed)
+        return _between(search, loads, ends.met, ends.missed)
     again = _unsettled(loads, [ends.met, ends.missed])
     return again if again is not None else _found(search, loads, ends.met, ends.missed)
+
+
+def _between(search: Search, loads: Loads, met: float, missed: float) -> float:
+    """A load just beyond where the knee seems to be, as seen from the nearer end, so that the wider part falls away;
+    the middle, where that has led no nearer so far than halving would have."""
+    width = math.log(missed / met)
+    halved = sum(load < met * 2.1 and missed < load * 2.1 for load in loads.tried) - 2
+    if width > 1.5 * math.log(2) * 0.5**halved:
+        return middle(search, met, missed)
+    at = math.log(crossing(loads, met, missed) / met)
+    margin = max(_BESIDE * width, min(math.log(1 + search.resolution), width) / 2)
+    return _rounded(search, met * math.exp(at + margin if at < width / 2 else at - margin), met, missed)
 
 
 def _climb(search: Search, loads: Loads, grey: Sequence[float]) -> float | Stop:
@@ -123,8 +156,20 @@ def _climb(search: Search, loads: Loads, grey: Sequence[float]) -> float | Stop:
     if again is not None:
         return again
     if loads.grey(top):
-        return Stop("unsure", f"the noise hides whether {_load(search, top)}, the highest, meets every bound")
+        return _top(search, loads, top)
     return Stop("all_met", f"{_load(search, top)}, the highest of the range, still meets every bound")
+
+
+def _top(search: Search, loads: Loads, top: float) -> float | Stop:
+    """The highest load of the range lies at a bound within the noise: what is the highest that certainly meets it?"""
+    clear = max((load for load in loads.tried if not loads.grey(load)), default=None)
+    if clear is not None:
+        hidden = min(load for load in loads.tried if load > clear)
+        lower = _under(search, hidden, 1.0, clear, hidden)
+        again = _unsettled(loads, [clear]) if lower is None else lower
+        if again is not None:
+            return again
+    return Stop("unsure", f"the noise hides whether {_load(search, top)}, the highest, meets every bound")
 
 
 def _bottom(search: Search, loads: Loads, missed: float, grey: Sequence[float]) -> float | Stop:
@@ -137,29 +182,57 @@ def _bottom(search: Search, loads: Loads, missed: float, grey: Sequence[float]) 
         return again
     if grey:
         return Stop("unsure", f"the noise hides whether {_load(search, low)}, the lowest, meets every bound")
+    if loads.hopeless(missed):
+        return Stop("unsure", f"{_load(search, missed)}, the lowest of the range, {_misses(loads, missed)}")
     return Stop("none_met", f"{_load(search, missed)}, the lowest of the range, {_misses(loads, missed)}")
 
 
 def _apart(search: Search, loads: Loads, met: float, missed: float, hidden: Sequence[float]) -> float | Stop:
-    """The verdicts of the loads between are hidden by the noise: each end may be so far off as there are of them."""
-    times = 2.0 ** len(hidden)
-    low, high = hidden[0], hidden[-1]
-    if not close(search, met, low, times):
-        return _below(search, low, len(hidden))
-    if not close(search, high, missed, times):
-        step = max(_least_step(search, high), high * search.resolution * 2 ** (len(hidden) - 1))
-        return _rounded(search, min(high + step, missed))
+    """The loads between lie at a bound within the noise: the ends move a step away from the knee, or as far as they
+    have to; the more loads are hidden, the farther at once."""
+    at, wide = crossing(loads, met, missed), max(1.0, 2.0 ** (len(hidden) - 2))
+    lower = _under(search, at, wide, met, hidden[0])
+    if lower is not None:
+        return lower
+    times = wide
+    while (above := _away(search, at, _ABOVE * times)) <= hidden[-1]:
+        times *= 2
+    if above < missed and not close(search, at, missed, times):
+        return above
+    if not narrow(search, loads, met, missed) and wide == 1:
+        for low, high in ((met, hidden[0]), (hidden[-1], missed)):
+            if not close(search, low, high):
+                return middle(search, low, high)
     again = _unsettled(loads, [met, missed])
     return again if again is not None else _found(search, loads, met, missed)
 
 
+def _under(search: Search, at: float, wide: float, met: float, hidden: float) -> float | None:
+    """A load below those that are hidden, ``wide`` steps below the knee or more; None: ``met`` is near enough."""
+    times = wide
+    while (below := _away(search, at, -_BELOW * times)) >= hidden:
+        times *= 2
+    return below if met < below and not close(search, met, at, times) else None
+
+
 def _found(search: Search, loads: Loads, met: float, missed: float) -> Stop:
+    if loads.hopeless(missed):
+        return Stop(
+            "unsure", f"{_load(search, met)} meets every bound, and {_load(search, missed)} {_misses(loads, missed)}"
+        )
     between = f"between {_load(search, met)} and {_load(search, missed)}, which {_misses(loads, missed)}"
+    hidden = [f"{load:g}" for load in loads.tried if met < load < missed and loads.grey(load)]
     if search.repeats == 1:
         return Stop("found", f"the knee is {between}; nothing was repeated")
-    if not close(search, met, missed):
+    if not narrow(search, loads, met, missed):
         return Stop("unsure", f"the knee is {between}; the noise hides where")
-    return Stop("found", f"the knee is {between}")
+    return Stop("found", f"the knee is {between}{_at_bound(hidden)}")
+
+
+def _at_bound(hidden: Sequence[str]) -> str:
+    if not hidden:
+        return ""
+    return f"; {' and '.join(hidden)} {'is' if len(hidden) == 1 else 'are'} at the bound within the noise"
 
 
 def _peak(search: Search, loads: Loads) -> float | None:
@@ -220,6 +293,16 @@ def _below(search: Search, load: float, steps: int) -> float:
     return _rounded(search, max(search.least, load - step))
 
 
+def _away(search: Search, load: float, steps: float) -> float:
+    """So many steps of the resolution from a load; a concurrency is rounded towards it, and one off at least."""
+    away = load * math.pow(1 + search.resolution, steps)
+    if search.over != "concurrency":
+        return _rounded(search, away)
+    if steps < 0:
+        return float(min(math.ceil(away), math.ceil(load + steps)))
+    return float(max(math.floor(away), math.floor(load + steps)))
+
+
 def _least_step(search: Search, load: float) -> float:
     return 1.0 if search.over == "concurrency" else search.resolution * load
 
@@ -239,5 +322,5 @@ def _load(search: Search, load: float) -> str:
 
 def _misses(loads: Loads, load: float) -> str:
     if loads.hopeless(load):
-        return "gives no point that counts"
+        return f"gives no point that counts: see {' and '.join(loads.tried[load].points)}"
     return f"misses {', '.join(loads.missed_bounds(load))}"

@@ -2,8 +2,12 @@
 
 At each load a bound's figure over the repeats is taken as normal around its true mean, with a spread that is the same
 share of it at all loads, so that a few repeats of each suffice to know it. A verdict is *sure* when a one-sided t test
-says so. The error that is allowed is shared by the two ends of the bracket, and by the looks at each of them: one
-after every repeat from the second on, of which the last has most of it.
+says so: of the load's own repeats, or of the trend through the loads nearby, whose points tell of this load too. The
+error that is allowed is shared by the two ends of the bracket, by the looks at each of them (one after every repeat
+from the second on, of which the last has most of it), and by the two tests.
+
+What differs between the requests of one point is not used: they share their batches and the state of the engines, and
+a mean of many of them looks surer than a second point finds it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ from recipe_toolkit.results.search.stats import quantile, tail
 _APART_RANGES = 5.0
 _APART_SHARE = 0.25
 _EARLY = 0.2  # share of the error for all looks but the last
+_TESTS = 2  # of a verdict: by its own repeats, and by the trend
+_NEARBY = 3.0  # how many resolutions off a load may be that tells of this one
+_LEAST_DOF = 2  # of a trend: four points
 _EXTRA = 2  # points of a load beyond its repeats, in place of those that do not count
 OBJECTIVE = ""
 
@@ -98,6 +105,10 @@ class Loads:
         ratios = {name: self._ratio(load, name) for name in self._search.bounds}
         return sorted((name for name, ratio in ratios.items() if ratio > 1), key=lambda name: -ratios[name])
 
+    def worst(self, load: float) -> float:
+        """The figure of the bound that is nearest to be missed, as a share of it; 0 where none is known."""
+        return max((self._ratio(load, name) for name in self._search.bounds), default=0.0)
+
     def exhausted(self, load: float) -> bool:
         """Whether it has had all its repeats."""
         item = self.tried[load]
@@ -123,7 +134,7 @@ class Loads:
         return self.sure(load) or self.exhausted(load)
 
     def grey(self, load: float) -> bool:
-        """Whether the noise hides on which side of its bounds it lies, after every repeat."""
+        """Whether it lies so near a bound that the noise hides on which side, after every repeat."""
         return self._search.repeats > 1 and self.exhausted(load) and not self.sure(load)
 
     def interval(self, load: float, name: str) -> tuple[float | None, float | None]:
@@ -159,14 +170,43 @@ class Loads:
 
     def _doubt(self, load: float, name: str, side: int) -> float:
         """``side``: 1 for a bound that is missed, -1 for one that is met."""
-        item, noise = self.tried[load], self.noise[name]
-        distance = side * (self._ratio(load, name) - 1)
-        if item.count < 2 or not noise.dof:
+        if self.tried[load].count < 2 or not self.noise[name].dof:
             return 1.0
-        error = noise.spread * self._ratio(load, name) / math.sqrt(item.count)
-        if error == 0:
-            return 0.0 if distance >= 0 else 1.0
-        return tail(distance / error, noise.dof)
+        return min(1.0, _TESTS * min(self._by_repeats(load, name, side), self._by_trend(load, name, side)))
+
+    def _by_repeats(self, load: float, name: str, side: int) -> float:
+        ratio, noise = self._ratio(load, name), self.noise[name]
+        error = noise.spread * ratio / math.sqrt(self.tried[load].count)
+        return _beyond(side * (ratio - 1), error, noise.dof)
+
+    def _by_trend(self, load: float, name: str, side: int) -> float:
+        """On a line through the points nearby, in logarithms: where they follow none, their spread about it says so."""
+        near = _NEARBY * math.log(1 + self._search.resolution) * 1.001
+        bound = self._search.bounds[name]
+        points = [
+            (math.log(other / load), math.log(value / bound))
+            for other, item in self.tried.items()
+            for value in item.values[name]
+            if value > 0 and abs(math.log(other / load)) <= near
+        ]
+        dof = len(points) - 2
+        x = sum(x for x, _ in points) / len(points)
+        y = sum(y for _, y in points) / len(points)
+        square = sum((at - x) ** 2 for at, _ in points)
+        if dof < _LEAST_DOF or not square:
+            return 1.0
+        slope = sum((at - x) * (seen - y) for at, seen in points) / square
+        here = y - slope * x
+        if slope <= 0:
+            return 1.0
+        rest = sum((seen - here - slope * at) ** 2 for at, seen in points)
+        return _beyond(side * here, math.sqrt(rest / dof * (1 / len(points) + x * x / square)), dof)
+
+
+def _beyond(distance: float, error: float, dof: int) -> float:
+    if error == 0:
+        return 0.0 if distance >= 0 else 1.0
+    return tail(distance / error, dof)
 
 
 def _tried(search: Search, samples: Sequence[Sample]) -> Tried:
@@ -181,8 +221,11 @@ def _tried(search: Search, samples: Sequence[Sample]) -> Tried:
 
 
 def _counts(search: Search, sample: Sample) -> bool:
-    figures = [*(sample.seen.get(name) for name in search.bounds), sample.objective]
-    return sample.valid and all(value is not None and math.isfinite(value) and value >= 0 for value in figures)
+    figures = [sample.seen.get(name) for name in search.bounds]
+    # A latency of nothing was not seen: a client that got an answer in one piece has no time between its tokens.
+    timed = all(value is not None and math.isfinite(value) and value > 0 for value in figures)
+    rate = sample.objective
+    return sample.valid and timed and rate is not None and math.isfinite(rate) and rate >= 0
 
 
 def _value(sample: Sample, name: str) -> float:

@@ -66,11 +66,12 @@ class SearchResult:
 
     ``benchmark``: its name. ``over``: ``concurrency`` or ``request_rate``; loads are in its unit. ``state``:
     ``running`` or ``ended``. ``outcome``: ``found``; ``all_met``: the highest load of the range still meets every
-    bound; ``none_met``: the lowest misses one; ``unsure``: the noise hides where it is; ``stopped``: a limit came
-    first; None while it runs. ``why``: why it stopped, a sentence. ``confidence``: that the knee is where it is said
-    to be (None: nothing was repeated). ``binding``: the bounds that the load above the knee misses. ``monotone``:
-    whether no load above a missed one was met. ``noise_ratio``: spread between repeats, standard deviation over mean,
-    of the bound that binds. ``points_most``: how many points it may take; ``measuring_s``: how long they took so far.
+    bound; ``none_met``: the lowest misses one; ``unsure``: the noise hides where it is, or no point above it counts;
+    ``stopped``: a limit came first; None while it runs. ``why``: why it stopped, a sentence. ``confidence``: that the
+    knee is where it is said to be (None: nothing was repeated, or no point above it counts). ``binding``: the bounds
+    that the load above the knee misses. ``monotone``: whether no load above a missed one was met. ``noise_ratio``:
+    spread between repeats, standard deviation over mean, of the bound that binds. ``points_most``: how many points it
+    may take; ``measuring_s``: how long they took so far.
     """
 
     benchmark: str

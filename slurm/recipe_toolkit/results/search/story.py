@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from recipe_toolkit.plan.model import Search
-from recipe_toolkit.results.search.decide import Stop, best, bracket, close, decide
+from recipe_toolkit.results.search.decide import Stop, best, bracket, decide
 from recipe_toolkit.results.search.loads import OBJECTIVE, Loads, Sample
 from recipe_toolkit.results.search.model import Answer, Knee, SearchResult
 
@@ -33,7 +33,7 @@ def found_so_far(benchmark: str, search: Search, history: Sequence[Sample], ende
         outcome=stop.outcome if stop else None,
         why=stop.why if stop else None,
         answer=None if chosen is None else _answer(search, loads, chosen),
-        knee=Knee(ends.met, ends.missed) if search.bounds else Knee(),
+        knee=Knee(ends.met, None if _unknown(loads, ends.missed) else ends.missed) if search.bounds else Knee(),
         confidence=_confidence(search, loads, ends.met, ends.missed),
         binding=tuple(loads.missed_bounds(ends.missed)) if ends.missed is not None else (),
         monotone=_monotone(loads),
@@ -44,6 +44,11 @@ def found_so_far(benchmark: str, search: Search, history: Sequence[Sample], ende
         measuring_s=sum(sample.seconds for sample in history),
         notes=tuple(_notes(search, loads, chosen)),
     )
+
+
+def _unknown(loads: Loads, load: float | None) -> bool:
+    """Whether no point of it counts: it neither meets the bounds nor misses them."""
+    return load is not None and loads.hopeless(load)
 
 
 def _chosen(search: Search, loads: Loads) -> float | None:
@@ -60,7 +65,7 @@ def _answer(search: Search, loads: Loads, load: float) -> Answer:
 
 def _confidence(search: Search, loads: Loads, met: float | None, missed: float | None) -> float | None:
     ends = [load for load in (met, missed) if load is not None]
-    if not search.bounds or search.repeats == 1 or not ends:
+    if not search.bounds or search.repeats == 1 or not ends or _unknown(loads, missed):
         return None
     # What each end has used of its share of the error that may be taken.
     used = sum(loads.doubt(load) / loads.error(load) for load in ends)
@@ -86,17 +91,25 @@ def _notes(search: Search, loads: Loads, chosen: float | None) -> Iterator[str]:
         yield f"left out, as they do not count or stand apart from the other points of their load: {', '.join(out)}"
     if not _monotone(loads):
         yield "the curve is not monotone: a load above a missed one meets every bound, and was not followed"
-    ends = bracket(loads)
-    if ends.met is not None and ends.missed is not None and not close(search, ends.met, ends.missed):
-        grey = [f"{load:g}" for load in loads.tried if loads.grey(load) and ends.met < load < ends.missed]
-        if grey:
-            yield f"noise: after {search.repeats} repeats nothing is certain of {', '.join(grey)}"
+    for load in loads.tried:
+        if loads.grey(load):
+            yield f"the noise hides on which side of its bound {load:g} is: {_figures(search, loads, load)}"
     most = best(loads)
     if chosen is None or most is None or most == chosen:
         return
     here, there = loads.tried[chosen].mean(OBJECTIVE), loads.tried[most].mean(OBJECTIVE)
     if here and there and there > here * (1 + _BETTER):
         yield f"{search.maximize} is {there / here - 1:.0%} higher at the lower load {most:g}"
+
+
+def _figures(search: Search, loads: Loads, load: float) -> str:
+    item, near = loads.tried[load], loads.worst(load)
+    figures = {name: item.mean(name) for name in search.bounds}
+    return ", ".join(
+        f"{name} {seen:.4g} for {search.bounds[name]:g} in {item.count} points"
+        for name, seen in figures.items()
+        if seen is not None and seen / search.bounds[name] == near
+    )
 
 
 def progress(result: SearchResult) -> str:
