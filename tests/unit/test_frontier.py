@@ -292,6 +292,15 @@ def test_a_pool_that_limits_is_named_and_waits_are_ttft():
     assert busy.ttft_s > 20
 
 
+@pytest.mark.parametrize(("in_decode", "users"), [(1.784, 2), (1.3, 1), (0.3, 1), (5.9, 6)])
+def test_a_peak_at_part_of_a_user_is_a_point(in_decode, users):
+    split = Split(pool(PREFILL, [(0.63, 0.018)]), 1, pool(DECODE, [(in_decode, 0.2116)]), 1)
+    (found,) = predict(split, Workload(128, 64, {}))
+    assert found.concurrency == users
+    assert found.state.rate <= split.peak
+    assert at_concurrency(split, users + 2) is None
+
+
 def test_points_that_meet_the_slo_are_looked_for():
     split = pair(Timing(prefill=0.1))
     work = Workload(ISL, 64, {"tpot_mean_ms": 13.0})

@@ -8,7 +8,7 @@ instance takes steps, since it takes none while it posts a transfer. The right s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recipe_toolkit.frontier.pool import DECODE, PREFILL, Pool
 
@@ -145,14 +145,17 @@ def at_rate(split: Split, rate: float) -> State:
 
 
 def at_concurrency(split: Split, concurrency: float) -> State | None:
-    """The state with so many requests in flight; None where decode would hold more than was measured of it.
+    """The state with so many requests in flight; None where decode would hold a whole one more than was measured of it.
+
+    Users are whole, and a peak may be at a part of one: less than one more is taken as that peak.
 
     What prefill cannot take waits in front of it.
     """
     top = at_rate(split, split.peak)
     if concurrency >= top.in_flight:
-        if split.limits == DECODE and concurrency > top.in_flight * (1 + 1e-6):
-            return None
+        if split.limits == DECODE:
+            over = concurrency - top.in_flight
+            return None if over >= 1 else replace(top, in_decode=top.in_decode + over)
         waiting = concurrency - top.in_transfer - top.in_decode
         return State(split, split.peak, waiting, top.in_transfer, top.in_decode)
     low, high = 0.0, split.peak
@@ -224,7 +227,7 @@ def of_requests(state: State, requests: int) -> Figures:
 
 def _rate_beside(split: Split, users: float, stay: float) -> float:
     """Requests/s of so many users who spend ``stay`` seconds beside the prefill pool each time."""
-    low, high = 0.0, split.supply
+    low, high = 0.0, split.peak
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if split.prefills * split.prefill.in_flight(middle / split.prefills) + middle * stay < users:
