@@ -41,12 +41,15 @@ def test_lanes_that_cannot_carry_are_told_with_their_place(program, mine, told):
 @pytest.mark.ansible
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_has_changed(nodes):
     lanes = '[{"interface": "enP7s7", "address": "10.42.0.9/24"}, {"interface": "ib7", "address": "10.42.0.8/24"}]'
-    wrong = f'{{"preflight_architectures": ["riscv64"], "lanes": {lanes}, "model_weights_modells": []}}'
+    wrong = f'{{"preflight_architectures": ["riscv64"], "lanes": {lanes}, "model_weights_modells": [],'
+    wrong += ' "lanes_mtu": 4200, "gpus": {"type": "B300", "count": 8}}'
     played = nodes.play("site.yml", "-e", wrong, "--limit", "casper")
     assert played.code == 2
     for told in (
         "architecture x86_64; wanted riscv64",
         "no role reads the variable model_weights_modells: did you mean model_weights_models?",
+        "no role reads the variable lanes_mtu: did you mean lane_mtu?",
+        "gpus: type: B300 is to be written small: b300",
         "lanes[0] (enP7s7): is the management interface",
         "lanes[1] (ib7): no such interface; there are enP2p1s0f1np1, enP7s7, enp1s0f1np1, lo",
         "lanes[1] (ib7): 10.42.0.8/24 is in the subnet of lanes[0] (enP7s7)",

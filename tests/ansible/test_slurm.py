@@ -83,6 +83,42 @@ def test_a_change_is_read_while_a_job_runs_and_what_needs_a_restart_waits(cluste
 
 
 @pytest.mark.ansible
+def test_a_step_is_seen_without_slurmctld(cluster):
+    cluster.on("melchior", "systemctl stop slurmctld")
+    try:
+        refused = cluster.play("playbooks/preflight.yml", "--limit", "casper")
+    finally:
+        cluster.on("melchior", "systemctl start slurmctld")
+    assert refused.code == 2
+    assert "casper is serving: Slurm's step " in refused.words, refused.text
+
+
+@pytest.mark.ansible
+def test_a_play_that_failed_before_the_daemons_started_anew_is_gone_on_with(cluster):
+    cluster.on(
+        "melchior", "until scancel --user=root; do sleep 0.5; done; while squeue -h | grep -q .; do sleep 0.2; done"
+    )
+    one = {"slurm_hardware": {"CPUs": 1, "Boards": 1, "SocketsPerBoard": 1, "CoresPerSocket": 1, "ThreadsPerCore": 1}}
+    failed = play(cluster, slurm_timeout_s=4, slurm_dbd_settings={"DbdPort": 1}, **one)
+    assert failed.code == 2, failed.text
+    assert "Start slurmdbd" in failed.text
+    assert "CPUs=1" in cluster.on("casper", "cat /etc/slurm/slurm.conf")
+    assert "CPUTot=2" in cluster.on("casper", "scontrol show node casper")
+    # And the key was put back, but munged runs with another.
+    cluster.on(
+        "artaban", "cp /etc/munge/munge.key /root/; printf %0100d 8 > /etc/munge/munge.key; systemctl restart munge"
+    )
+    cluster.on("artaban", "cat /root/munge.key > /etc/munge/munge.key; touch -d '+3 seconds' /etc/munge/munge.key")
+    mended = play(cluster, **one)
+    assert mended.code == 0, mended.text
+    assert "CPUTot=1" in cluster.on("casper", "scontrol show node casper")
+    assert cluster.on("melchior", "srun --nodelist=artaban hostname").strip() == "artaban"
+    assert play(cluster, **one).changed == dict.fromkeys(NAMES, 0)
+    back = play(cluster)
+    assert back.code == 0, back.text
+
+
+@pytest.mark.ansible
 def test_what_cannot_be_is_told_before_anything_changes(cluster):
     cluster.on("melchior", "scancel --user=root; while squeue -h | grep -q .; do sleep 0.2; done")
     alone = {"slurm_nodes": ["melchior"]}

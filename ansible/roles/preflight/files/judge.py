@@ -12,6 +12,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+SHARED = ("lanes", "lane_mtu", "gpus")  # what several roles read of the inventory
+
 
 def judge_lanes(name: str, fleet: dict, links: dict, management: list, mtu: int) -> list:
     """Problems of the lanes of node ``name``.
@@ -94,7 +96,16 @@ def judge_variables(given: list, known: dict) -> list:
             near = difflib.get_close_matches(variable, [name for role in roles for name in known[role]], 1)
             meant = f"did you mean {near[0]}?" if near else f"see roles/{roles[0]}/defaults/main.yml"
             problems.append(f"no role reads the variable {variable}: {meant}")
+        near = difflib.get_close_matches(variable, SHARED, 1, 0.8)
+        if near and variable not in SHARED:
+            problems.append(f"no role reads the variable {variable}: did you mean {near[0]}?")
     return problems
+
+
+def judge_gpus(gpus: dict) -> list:
+    """Problems of what the inventory says of the GPUs: their type decides what the driver needs, by its exact name."""
+    name = str(gpus.get("type") or "")
+    return [] if name == name.lower() else [f"gpus: type: {name} is to be written small: {name.lower()}"]
 
 
 def run(*argv: str) -> str:
@@ -110,21 +121,21 @@ def run(*argv: str) -> str:
 
 def serving(host: str) -> list:
     """Why the node must not be disturbed: engines that run, jobs of Slurm."""
-    found = []
+    found, steps = [], []
     for entry in Path("/proc").iterdir():
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else [b""]
         except OSError:
             continue
-        name = words[0].rsplit(b"/", 1)[-1] if words else b""
-        title = name.startswith(b"VLLM::")
-        if (
-            title
+        name = words[0].rsplit(b"/", 1)[-1]
+        if words[0].startswith(b"slurmstepd: ["):
+            steps.append(words[0].decode(errors="replace")[12:])
+        elif (
+            name.startswith(b"VLLM::")
             or b"vllm" in (word.rsplit(b"/", 1)[-1] for word in words[:2])
             or b"vllm.entrypoints" in b" ".join(words)
         ):
-            found.append(f"vLLM runs as process {entry.name}")
-            break
+            found = [f"vLLM runs as process {entry.name}"]
     for line in run("docker", "ps", "--format", "{{.Names}} {{.Image}}").splitlines():
         if "vllm" in line:
             found.append(f"container {line.split()[0]} runs")
@@ -133,6 +144,8 @@ def serving(host: str) -> list:
     ).split()
     if jobs:
         found.append(f"Slurm's job {', '.join(jobs)} runs")
+    elif steps:  # slurmctld does not answer, or calls the node otherwise
+        found.append(f"Slurm's step {', '.join(sorted(steps))} runs, of which squeue says nothing")
     return found
 
 
@@ -150,6 +163,6 @@ def main(text: str) -> None:
         routes = json.loads(run("ip", "-j", "route", "show", "default") or "[]")
         management += [route["dev"] for route in routes if "dev" in route]
         problems = judge_system(ask["facts"], ask["distributions"], ask["architectures"])
-        problems += judge_variables(ask["variables"], ask["known"])
+        problems += judge_variables(ask["variables"], ask["known"]) + judge_gpus(ask["gpus"])
         problems += judge_lanes(ask["name"], ask["fleet"], links, management, ask["mtu"])
     print(json.dumps({"problems": problems, "serving": serving(ask["host"])}))

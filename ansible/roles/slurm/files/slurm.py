@@ -23,6 +23,7 @@ AT_START = {
     "SlurmctldHost", "SlurmctldPort", "SlurmdPort", "SlurmdSpoolDir", "SlurmUser", "StateSaveLocation", "SwitchType",
     "TaskPlugin",
 }  # fmt: skip
+PENDING = ".recipe-restart"  # what the daemons have still to start anew for, beside slurm.conf
 READY = {"idle", "mixed", "allocated", "completing", "reserved", "planned"}
 # Reasons that Slurm gives by itself: a node that a person has drained is that person's.
 OWN = ("Not responding", "Node unexpectedly", "Low ", "gres/", "batch job", "Prolog", "Epilog", "none", "invalid")
@@ -50,15 +51,19 @@ def differs(file: str, old: str, new: str) -> tuple:
 
 
 def compare(folder: str, files: dict) -> dict:
-    """What changes where ``files`` (name -> text) are to lie: ``new`` where there is no slurm.conf yet."""
+    """What changes where ``files`` (name -> text) are to lie: ``new`` where there is no slurm.conf yet.
+
+    A change that was written, and for which the daemons have not started anew, counts still.
+    """
     if not Path(folder, "slurm.conf").exists():
         return {"kind": "new", "why": []}
-    why, restart = [], []
+    left = Path(folder, PENDING)
+    why, restart = [], left.read_text().split("\n")[:-1] if left.exists() else []
     for file, text in files.items():
         path = Path(folder, file)
         names, needing = differs(file, path.read_text() if path.exists() else "", text)
         why += [f"{file}: {name}" for name in names]
-        restart += [f"{file}: {name}" for name in needing]
+        restart += [line for line in (f"{file}: {name}" for name in needing) if line not in restart]
     return {"kind": "restart" if restart else "reconfigure" if why else "none", "why": restart or why}
 
 
@@ -91,7 +96,8 @@ def look(ask: dict) -> dict:
 def key(ask: dict) -> dict:
     """Make munge's key as it is to be: the one given, or one of its own where there is none; 0400, of munge's.
 
-    Returns ``{"key": base64, "changed": bool}``; with ``dry`` nothing is written.
+    Returns ``{"key": base64, "changed": bool, "stale": whether munged runs with an older one}``; with ``dry`` nothing
+    is written.
     """
     path = Path("/etc/munge/munge.key")
     have = path.read_bytes() if path.exists() else b""
@@ -108,7 +114,19 @@ def key(ask: dict) -> dict:
             file.write(want)
         os.chown(new, owner.pw_uid, owner.pw_gid)
         new.rename(path)
-    return {"key": base64.b64encode(want).decode(), "changed": not kept}
+    return {"key": base64.b64encode(want).decode(), "changed": not kept, "stale": older("munge", path)}
+
+
+def older(unit: str, path: Path) -> bool:
+    """Whether a service has run since before a file that it reads as it starts was written."""
+    pid = run("systemctl", "show", "--property=MainPID", "--value", unit).strip()
+    try:
+        ticks = int(Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[19])
+        boot = re.search(r"btime (\d+)", Path("/proc/stat").read_text())
+        # When the machine booted is told in whole seconds.
+        return path.stat().st_mtime > float(boot[1]) + ticks / os.sysconf("SC_CLK_TCK") + 1
+    except (OSError, ValueError):
+        return False
 
 
 def judge(text: str, nodes: list) -> tuple:
