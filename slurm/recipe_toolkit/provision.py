@@ -132,7 +132,6 @@ def provision(
     progress = Progress()
     with subprocess.Popen(
         argv,
-        cwd=playbooks,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

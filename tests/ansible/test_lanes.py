@@ -82,7 +82,8 @@ def test_a_switch_that_drops_jumbo_packets_is_found_on_its_lane_in_both_directio
 @pytest.mark.ansible
 def test_a_second_file_that_names_a_lane_and_an_address_that_netplan_refuses_are_told(ready):
     ready.on(
-        "casper", f"printf 'network:\\n  ethernets:\\n    {LANE}:\\n      dhcp4: true\\n' > /etc/netplan/40-cx7.yaml"
+        "casper",
+        f"printf 'network:\\n  ethernets:\\n    \"{LANE}\":\\n      dhcp4: true\\n' > /etc/netplan/40-cx7.yaml",
     )
     try:
         played = ready.play("playbooks/rdma_lanes.yml", *PAIR)

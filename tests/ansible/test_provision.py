@@ -45,6 +45,15 @@ def test_what_changed_and_what_was_refused_is_printed_with_ansibles_words_handed
 
 
 @pytest.mark.ansible
+def test_paths_among_ansibles_words_are_the_users_own(nodes, tmp_path):
+    (tmp_path / "mine.yml").write_text((nodes.folder / "inventory.yml").read_text())
+    (tmp_path / "more.yml").write_text("preflight_architectures: [riscv64]\n")
+    words = ["provision", "mine.yml", "--only", "preflight", "--limit", "casper", "--", "-e", "@more.yml"]
+    done = nodes.call("exec", "--", "env", "-C", str(tmp_path), str(RECIPE), *words)
+    assert "architecture x86_64; wanted riscv64" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.ansible
 def test_a_node_that_does_not_answer_is_named_and_the_others_are_gone_on_with(nodes, tmp_path):
     ghost = tmp_path / "ghost.yml"
     ghost.write_text("nodes: {hosts: {ghost: {ansible_host: 10.91.0.99}}}\n")

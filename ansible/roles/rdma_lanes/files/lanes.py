@@ -50,7 +50,7 @@ def rivals(folder: Path, own: str, lanes: list) -> list:
     for file in sorted(folder.glob("*.yaml")):
         if str(file) != own:
             text = file.read_text(encoding="utf-8", errors="replace")
-            named = [name for name in names if re.search(rf"^\s*{re.escape(name)}\s*:", text, re.M)]
+            named = [name for name in names if re.search(rf"^\s*([\"']?){re.escape(name)}\1\s*:", text, re.M)]
             found += [f"{file} names {name}" for name in named]
     return found
 
