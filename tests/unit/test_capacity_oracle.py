@@ -1,4 +1,4 @@
-"""Blocks, bytes and tokens of random configurations against vLLM's own planner."""
+"""Blocks, bytes and tokens of random configurations against vLLM's own planner; weights against its own classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from recipe_toolkit.capacity.config_json import read_config
 from recipe_toolkit.capacity.kv_layers import KvFlags, align, layer_caches
 from recipe_toolkit.capacity.kv_pool import build_pool
 from recipe_toolkit.capacity.ledger import GIB
+from recipe_toolkit.capacity.weights import Spread, weigh
 from support import require
 
 ORACLE = Path(__file__).parents[1] / "data" / "kv_oracle.py"
+WEIGHTS = ORACLE.with_name("weights_oracle.py")
+MAKE = Path(__file__).parents[2] / "scripts" / "make-shape-model"
+SHAPES = {"llama-8b": 0, "deepseek-v2-lite": 0, "qwen3-next": 2}  # drafts of each
 EACH = 60  # configurations of a family
 FAMILIES = ("dense", "window", "latent", "sparse", "gdn", "mamba", "kda")
 
@@ -172,17 +177,13 @@ def ours(case: dict) -> dict:
     }
 
 
-@pytest.fixture(scope="module")
-def planned(vllm_python) -> dict[str, list[tuple[dict, dict]]]:
-    """(configuration, what vLLM plans for it) of every family, from one start of vLLM."""
-    cases = []
-    for family in FAMILIES:
-        dice = random.Random(f"capacity of {family}")  # the same on every machine
-        cases += [drawn(family, dice) for _ in range(EACH)]
+def asked(python: Path, script: Path, question: list) -> list:
+    """What a script found out in the environment with vLLM."""
+    quiet = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     done = subprocess.run(
-        [vllm_python, ORACLE],
-        input=json.dumps(cases),
-        env={**os.environ, "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+        [python, script],
+        input=json.dumps(question),
+        env={**os.environ, **quiet, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         timeout=600,
@@ -190,7 +191,17 @@ def planned(vllm_python) -> dict[str, list[tuple[dict, dict]]]:
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     line = next(line for line in reversed(done.stdout.splitlines()) if line.startswith("found: "))
-    found = json.loads(line.removeprefix("found: "))
+    return json.loads(line.removeprefix("found: "))
+
+
+@pytest.fixture(scope="module")
+def planned(vllm_python) -> dict[str, list[tuple[dict, dict]]]:
+    """(configuration, what vLLM plans for it) of every family, from one start of vLLM."""
+    cases = []
+    for family in FAMILIES:
+        dice = random.Random(f"capacity of {family}")  # the same on every machine
+        cases += [drawn(family, dice) for _ in range(EACH)]
+    found = asked(vllm_python, ORACLE, cases)
     pairs = list(zip(cases, found, strict=True))
     return {family: [pair for pair in pairs if pair[0]["family"] == family] for family in FAMILIES}
 
@@ -208,3 +219,17 @@ def test_blocks_and_bytes_are_those_of_vllms_planner(planned, family):
         else:
             assert mine == theirs, case
     assert refused < EACH / 2
+
+
+@pytest.mark.vllm
+def test_weights_are_those_of_vllms_own_classes(vllm_python, tmp_path):
+    """Grouped-query and latent attention, experts, gated delta nets and MTP."""
+    for name in SHAPES:
+        subprocess.run([sys.executable, MAKE, name, tmp_path / name], check=True)
+    theirs = asked(vllm_python, WEIGHTS, [[str(tmp_path / name), drafts] for name, drafts in SHAPES.items()])
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in SHAPES]
+    mine = [
+        weigh(read_config(config), Spread(), mtp=drafts > 0).whole
+        for config, drafts in zip(configs, SHAPES.values(), strict=True)
+    ]
+    assert mine == pytest.approx(theirs, rel=1e-6)  # a gate's A_log has 32 bits in vLLM, and 16 in files
