@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = ("vllm", "vllm-router", "aiperf", "recipe")
 
 
 def test_the_document_says_what_was_measured() -> None:
@@ -43,6 +44,10 @@ def test_a_kit_is_unpacked_with_its_programs(tmp_path: Path) -> None:
         check=True,
         env={"PYTHON": sys.executable, "PATH": "/usr/bin:/bin"},
     )
-    assert {path.name for path in (target / "bin").iterdir()} == {"vllm", "vllm-router", "aiperf", "recipe"}
+    assert {path.name for path in (target / "bin").iterdir()} == {*PROGRAMS, "python"}
     said = subprocess.run([target / "bin" / "vllm-router", "--port", "1"], check=True, capture_output=True, text=True)
     assert said.stdout == "router --port 1\n"
+    # The tests are those of a checkout, and so is the package then.
+    where = [target / "bin" / "python", "-c", "import sys; print(*sys.path[1:4], sep=':')"]
+    said = subprocess.run(where, check=True, capture_output=True, text=True, env={"PYTHONPATH": "/mine"})
+    assert said.stdout == f"/mine:{target}/recipe:{target}/vllm\n"
