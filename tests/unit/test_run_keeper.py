@@ -101,6 +101,20 @@ def test_left_overs_of_a_program_that_ends_by_itself(tmp_path: Path) -> None:
     assert marked(str(tmp_path)) == []
 
 
+def test_an_order_to_a_keeper_that_has_just_ended(tmp_path: Path) -> None:
+    """What could not be written to it stays in the pipe's buffer, and is in the way when that is closed."""
+
+    async def work() -> None:
+        child = process.start(spec(tmp_path, "pass"))
+        assert await child.exited == 0
+        # The loop does not run meanwhile, so that the agent has not seen the end.
+        eventually(lambda: procfs.table()[child.keeper_pid].state in "ZX")
+        child.stop(0)
+        await asyncio.wait_for(child.gone, 10)
+
+    under_loop(work)
+
+
 def test_a_killed_keeper(tmp_path: Path) -> None:
     async def work() -> None:
         process.become_subreaper()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -163,7 +164,9 @@ class Child:
         os.close(self._status)
         code = self._keeper.wait()
         if self._keeper.stdin is not None:
-            self._keeper.stdin.close()
+            # What a late order has left in its buffer cannot be written any more; it is closed all the same.
+            with contextlib.suppress(BrokenPipeError):
+                self._keeper.stdin.close()
         _settle(self._started, "its keeper ended first")
         _settle(self.exited, code)
         if code < 0 and self.pid is not None:
