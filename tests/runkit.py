@@ -124,8 +124,8 @@ class Run:
         self.plan = what
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, *indexes: int, env: Mapping[str, str] | None = None) -> Run:
-        """Start the agents of these nodes, or of all."""
+    def start(self, *indexes: int, env: Mapping[str, str] | None = None, first: str = "") -> Run:
+        """Start the agents of these nodes, or of all. ``first``: Python that each runs before."""
         for index in indexes or range(len(self.plan.nodes)):
             given = {
                 **os.environ,
@@ -136,7 +136,7 @@ class Run:
                 "RECIPE_TEST_RUN": str(self.dir.root),
                 **(env or {}),
             }
-            code = f"from recipe_toolkit.run.agent import run_agent; run_agent({str(self.dir.root)!r})"
+            code = f"{first}\nfrom recipe_toolkit.run.agent import run_agent; run_agent({str(self.dir.root)!r})"
             with (self.dir.root / f"agent-{index}.out").open("ab") as out:
                 self.agents[index] = subprocess.Popen([sys.executable, "-c", code], env=given, stdout=out, stderr=out)
         return self

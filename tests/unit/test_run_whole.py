@@ -32,10 +32,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a run of a plan; at the end nothing of it may be left."""
     runs: list[Run] = []
 
-    def begin(what: Plan, *indexes: int, env: dict[str, str] | None = None) -> Run:
+    def begin(what: Plan, *indexes: int, env: dict[str, str] | None = None, first: str = "") -> Run:
         run = Run(tmp_path / f"run {len(runs)}", what)
         runs.append(run)
-        return run.start(*indexes, env=env)
+        return run.start(*indexes, env=env, first=first)
 
     yield begin
     left = [line for run in runs for line in run.survivors()]
@@ -171,6 +171,27 @@ def test_signals(start: Start, node: int, number: signal.Signals, state: str) ->
     assert [point["id"] for point in results["points"]] == ["c1"]
     assert results["valid"] is False
     assert run.dir.manifest.exists()
+
+
+# submitit lets TERM pass, and until the agent's loop runs it is the one that gets it.
+CANCELLED_EARLY = """
+import os, signal
+from recipe_toolkit.run import environment
+place = environment.place
+def cancelled(environ):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return place(environ)
+environment.place = cancelled
+signal.signal(signal.SIGTERM, lambda number, frame: print("Bypassing signal SIGTERM"))
+"""
+
+
+def test_a_signal_before_the_agents_are_up(start: Start) -> None:
+    """`recipe cancel` right after the start: nobody repeats it, where no Slurm kills."""
+    engines = [engine(f"serve-{index}", index) for index in range(2)]
+    run = start(plan(engines, [client("c1", "serve-0", 0, SLEEP)], nodes=2, entry="serve-0"), first=CANCELLED_EARLY)
+    assert all(code != 0 for code in run.wait(20.0).values())
+    assert (run.state["state"], run.state["message"]) == ("cancelled", "cancelled (SIGTERM), in phase bind")
 
 
 def test_a_signal_to_everything(start: Start) -> None:

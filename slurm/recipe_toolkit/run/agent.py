@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from recipe_toolkit.run.environment import Place
 from recipe_toolkit.run.keeper import CLEANUP_S
 from recipe_toolkit.run.ports import PortBook
 from recipe_toolkit.run.preemption import Ask
+from recipe_toolkit.run.signals import Signals
 from recipe_toolkit.run.tasks import cancel, race
 from recipe_toolkit.rundir import AttemptDir, RunDir, read_json, write_json
 
@@ -38,6 +38,7 @@ def run_agent(run_folder: str, preempted: Ask | None = None) -> None:
     This is what the job runs on every node. ``preempted`` tells whether a job is being preempted. Raises
     RunError if the run did not end well.
     """
+    signals = Signals()
     run = RunDir(Path(run_folder).resolve())
     where = environment.place(os.environ)
     attempt = run.attempt(where.attempt)
@@ -47,7 +48,7 @@ def run_agent(run_folder: str, preempted: Ask | None = None) -> None:
         plan = plan_from_json(read_json(run.plan))
         if where.count != len(plan.nodes):
             raise RunError(f"the job has {where.count} nodes, but the plan is for {len(plan.nodes)}")
-        asyncio.run(_main(run, plan, where, preempted))
+        asyncio.run(_main(run, plan, where, preempted, signals))
     except RunError as error:
         log.error("%s", error.render())
         raise
@@ -64,17 +65,17 @@ def _log_to(path: Path) -> None:
     log.setLevel(logging.INFO)
 
 
-async def _main(run: RunDir, plan: Plan, where: Place, preempted: Ask | None) -> None:
+async def _main(run: RunDir, plan: Plan, where: Place, preempted: Ask | None, signals: Signals) -> None:
     process.become_subreaper()
     agent = Agent(run, plan, where)
     if where.index != 0:
-        _on_signals(agent.tell_signal)
+        signals.tell(agent.tell_signal)
         await agent.run()
         return
     from recipe_toolkit.run.lead import Lead  # the other nodes need none of it
 
     lead = Lead(run, plan, where, preempted)
-    _on_signals(lead.signal)
+    signals.tell(lead.signal)
     agent_task = asyncio.ensure_future(agent.run())
     lead_task = asyncio.ensure_future(lead.run())
     try:
@@ -86,13 +87,6 @@ async def _main(run: RunDir, plan: Plan, where: Place, preempted: Ask | None) ->
     finally:
         await asyncio.wait({agent_task}, timeout=_KILLED_S)
         await cancel(agent_task, lead_task)
-
-
-def _on_signals(handler: Any) -> None:
-    """Take over TERM, INT and USR2 from submitit, which ignores the first and requeues on the last."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-        loop.add_signal_handler(number, handler, signal.Signals(number).name)
 
 
 class Agent:

@@ -15,7 +15,6 @@ from recipe_toolkit.plan.model import Plan
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import slurm_commands
 from recipe_toolkit.submit.dependency import PLAIN, Queueing
-from recipe_toolkit.submit.job import run_job
 
 # A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and
 # no end of the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
@@ -140,6 +139,8 @@ def _asks_for_gpus(key: str, value: object) -> bool:
 def launch(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing) -> dict[str, Any]:
     """Submit the run; returns what ``job.json`` holds, and what sbatch ``said`` else. Raises SubmitError."""
     made = executor(run, plan, cluster, queueing)
+    from recipe_toolkit.submit.job import run_job  # late: it imports the agent
+
     job = made.submit(run_job, str(run.root))
     return {"scheduler": "slurm", "job_id": job.job_id, "cluster": made.cluster, "said": made.said}
 
