@@ -52,6 +52,11 @@ class RunDir:
         return self.root / "job.json"
 
     @property
+    def cancelled(self) -> Path:
+        """There when somebody asked a job without Slurm to end."""
+        return self.job_folder / "cancelled"
+
+    @property
     def sweep(self) -> Path:
         """Of which sweep the run is a part, and which variants it measures; not there for other runs."""
         return self.root / "sweep.json"

@@ -98,6 +98,13 @@ def test_the_terminals_ctrl_c_and_its_end_do_not_reach_the_run(local):
     wait_until(lambda: not session(job["pid"]), what="an end of the controller")
 
 
+def test_a_run_cancelled_before_its_agents_are_up(local):
+    local(small_recipe(LONG))
+    cancelled = local.recipe("cancel", "last")
+    assert (cancelled.returncode, ": cancelled\n" in cancelled.stdout) == (0, True), cancelled.stdout
+    assert local.recipe("wait", "last").returncode == 103
+
+
 @pytest.mark.parametrize("verb", ["submit", "wait"])
 @pytest.mark.parametrize("presses", [1, 2, 5])
 def test_a_second_ctrl_c_cancels(local, verb, presses):

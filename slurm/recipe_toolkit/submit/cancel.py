@@ -66,4 +66,7 @@ def ask(run: RunDir) -> None:
     host = controller.elsewhere(job)
     if host:
         raise SubmitError(f"{run.id} runs on {host}", hint=f"ssh {host} recipe cancel {run.root}")
-    controller.terminate(job)
+    if controller.terminate(job):
+        # Agents that have not begun die of it and can write nothing down.
+        with contextlib.suppress(OSError):
+            run.cancelled.touch()

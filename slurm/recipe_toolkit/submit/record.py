@@ -22,6 +22,7 @@ class Record:
     ``born``: when the folder was made, 0 if it is gone or cannot be looked into. ``cut``: the end is from the
     events alone: state.json could not be written any more. ``copy``: `recipe collect` made the folder, so that
     no scheduler may be asked about its job. ``foreign``: another user's. ``trouble``: files that could not be read.
+    ``asked_to_end``: by `recipe cancel`, where no Slurm knows that.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Record:
     born: float = 0.0
     cut: bool = False
     tasks_ended: bool = False
+    asked_to_end: bool = False
     rehearsal: bool = False
     model: str | None = None
     copy: bool = False
@@ -90,6 +92,7 @@ def read_record(run: RunDir) -> Record:
         born=born,
         cut=end is not None,
         tasks_ended=state.get("state") not in FINAL and _tasks_ended(run),
+        asked_to_end=_asked_to_end(run),
         rehearsal=about.get("rehearsal") is True,
         model=_text(about.get("model")),
         copy=_is_copy(run),
@@ -102,6 +105,13 @@ def _tasks_ended(run: RunDir) -> bool:
     """Whether submitit has written what a task of the job returned."""
     try:
         return any(run.job_folder.glob("*_result.pkl"))
+    except OSError:
+        return False
+
+
+def _asked_to_end(run: RunDir) -> bool:
+    try:
+        return run.cancelled.exists()
     except OSError:
         return False
 

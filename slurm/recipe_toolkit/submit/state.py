@@ -289,6 +289,8 @@ def _gone(record: Record) -> tuple[str, str | None]:
     if record.final:
         return str(record.state), record.message
     if job.get("scheduler") in ("local", "ssh"):
+        if record.asked_to_end:
+            return "cancelled", f"ended before the run could say so; {_last(record)}"
         if record.tasks_ended:
             return "failed", f"the agents ended without a word; see `recipe logs {record.id} job`"
         return "lost", f"process {job.get('pid')} is gone, and the run wrote no end; {_last(record)}"
