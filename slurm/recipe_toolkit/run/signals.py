@@ -25,5 +25,5 @@ class Signals:
         loop = asyncio.get_running_loop()
         for number in _NUMBERS:
             loop.add_signal_handler(number, handler, signal.Signals(number).name)
-        for number in self._early:
-            handler(signal.Signals(number).name)
+        for came in self._early:
+            handler(signal.Signals(came).name)
