@@ -27,6 +27,15 @@ SHUTDOWN
 END
 chmod +x /usr/sbin/shutdown
 """.replace("SHUTDOWN", SHUTDOWN)
+# Slurm of two nodes without cgroups, controlled by the second.
+SLURM = {
+    "slurm_cluster": "magi",
+    "slurm_nodes": NAMES,
+    "slurm_controller": NAMES[1],
+    "slurm_cgroup": {"CgroupPlugin": "cgroup/v1"},
+    "slurm_settings": {"ProctrackType": "proctrack/pgid", "TaskPlugin": "task/none"},
+    "gpus": {},
+}
 UNIT = "[Service]\nExecStart=/usr/bin/NONE\n[Install]\nWantedBy=multi-user.target\n"
 
 
@@ -59,6 +68,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 repository.add(f"nvidia-headless-{branch}-server-open", full, files, **replaced)
                 repository.add(f"nvidia-utils-{branch}-server", full)
                 repository.add(f"nvidia-fabricmanager-{branch}", full, {unit.format("nvidia-fabricmanager"): UNIT})
+                imex = UNIT.replace("/usr/bin/NONE", "/bin/sleep infinity")
+                repository.add(f"nvidia-imex-{branch}", full, {unit.format("nvidia-imex"): imex})
             repository.add("nvlsm", "2025.10.14-1")
             repository.add("nvlsm", "2026.01.01-1")
             repository.publish()
@@ -121,6 +132,81 @@ def test_a_node_that_serves_keeps_its_driver_and_a_version_that_is_not_there_is_
     assert fits.changed == {other: 0}
 
 
+@pytest.mark.ansible
+def test_a_node_of_slurm_gets_no_job_between_two_drivers(site):
+    [name, head] = NAMES
+    words = ("playbooks/slurm.yml", "-e", json.dumps(SLURM), "--limit", ",".join(NAMES))
+    made = site.nodes.play(*words)
+    assert made.code == 0, made.text
+
+    def state() -> str:
+        return site.nodes.on(head, f"sinfo --noheader --nodes={name} --format='%T %E'").strip()
+
+    def upgrade(version: str, **options: object) -> Played:
+        slurm = {"slurm_cluster": "magi", "gpus": {}, "nvidia_driver_version": version}
+        return site.play(limit=name, **{**slurm, **options})
+
+    site.nodes.on(name, f"echo {OLD} > /sys/module/nvidia/version")
+    site.nodes.on(head, f"sbatch --exclusive --nodelist={name} --output=/dev/null --wrap 'sleep 600'")
+    site.nodes.on(name, "for i in $(seq 100); do pgrep -x sleep >/dev/null && exit; sleep 0.1; done; exit 1")
+    busy = upgrade("590.48.01")
+    assert busy.code == 2
+    assert f"{name} is serving (Slurm's job 1 runs), and its driver ({OLD}) is to become 590.48.01" in busy.words, (
+        busy.text
+    )
+    assert state() == "allocated none"
+    # Told to wait, it waits for the job, and lets no other begin; not told to reboot, it leaves the node drained.
+    with site.nodes.start(
+        "exec",
+        "--on",
+        head,
+        "--",
+        "sh",
+        "-c",
+        f"until sinfo -hn {name} -o %T | grep drain; do sleep 0.2; done; scancel 1",
+    ):
+        waited = upgrade("590.48.01", nvidia_driver_drain_wait_s=300)
+    assert waited.code == 2
+    assert "590.48.01 installed and" in waited.words, waited.text
+    assert "(Slurm gives it no jobs until then)" in waited.words
+    assert state() == "drained recipe-toolkit: NVIDIA driver 590.48.01"
+    booted = upgrade("590.48.01", nvidia_driver_reboot=True)
+    assert booted.code == 0, booted.text
+    assert state() == "idle none"
+    assert upgrade("590.48.01").changed == {name: 0}
+    # What a person has drained is that person's.
+    site.nodes.on(head, f"scontrol update nodename={name} state=drain reason='new cables'")
+    site.nodes.on(name, f"echo {OLD} > /sys/module/nvidia/version")
+    theirs = upgrade("590.48.01", nvidia_driver_reboot=True)
+    assert theirs.code == 0, theirs.text
+    assert state() == "drained new cables"
+    site.nodes.on(head, "systemctl stop slurmctld")
+    site.nodes.on(name, f"echo {OLD} > /sys/module/nvidia/version")
+    silent = upgrade("590.48.01", nvidia_driver_reboot=True)
+    assert silent.code == 2
+    assert f"{name} cannot be drained before its driver changes: " in silent.words, silent.text
+
+
+@pytest.mark.ansible
+def test_imex_that_was_not_started_anew_by_a_play_that_failed_is_by_the_next(site):
+    name = NAMES[0]
+    rack = {"gpus": {"type": "gb300", "count": 4}, "nvidia_driver_version": "590.48.01"}
+    site.nodes.on(name, "systemctl stop slurmd || true; echo 590.48.01 > /sys/module/nvidia/version")
+    first = site.play(limit=name, **rack, nvidia_driver_imex_nodes=[name])
+    assert first.code == 0, first.text
+    pid = site.nodes.on(name, "systemctl show --property=MainPID --value nvidia-imex | head -1")
+    lacking = {"driver": ["nvidia-none"], "imex": ["nvidia-imex-590"]}
+    failed = site.play(limit=name, **rack, nvidia_driver_imex_nodes=NAMES, nvidia_driver_packages=lacking)
+    assert failed.code == 2, failed.text
+    assert site.nodes.on(name, "cat /etc/nvidia-imex/nodes_config.cfg").split() == ["10.91.0.1", "10.91.0.2"]
+    site.nodes.on(name, "touch -d '+3 seconds' /etc/nvidia-imex/nodes_config.cfg")
+    again = site.play(limit=name, **rack, nvidia_driver_imex_nodes=NAMES)
+    assert again.code == 0, again.text
+    assert site.nodes.on(name, "systemctl show --property=MainPID --value nvidia-imex | head -1") != pid
+    site.nodes.on(name, "touch -d @1 /etc/nvidia-imex/nodes_config.cfg")
+    assert site.play(limit=name, **rack, nvidia_driver_imex_nodes=NAMES).changed == {name: 0}
+
+
 @pytest.mark.parametrize(
     ("module", "closed"),
     [
@@ -133,4 +219,9 @@ def test_the_closed_module_is_known_by_its_own_words(program, tmp_path, module, 
     folder = tmp_path / "proc/driver/nvidia"
     folder.mkdir(parents=True)
     (folder / "version").write_text(module)
-    assert program("nvidia_driver", "driver").look(str(tmp_path)) == {"dgx": "", "loaded": "", "closed": closed}
+    assert program("nvidia_driver", "driver").look(str(tmp_path)) == {
+        "dgx": "",
+        "loaded": "",
+        "closed": closed,
+        "stale": False,
+    }
