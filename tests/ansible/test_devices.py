@@ -97,6 +97,25 @@ def test_a_module_that_the_kernel_has_not_is_told_with_what_to_do(ready):
     ready.play(*PLAY)
 
 
+@pytest.mark.ansible
+def test_a_node_without_rdma_is_told_how_to_say_so_and_gets_the_rest(ready):
+    ready.on(
+        NODE, "rm -rf /dev/infiniband; mv /usr/local/sbin/modprobe /root/; printf '#!/bin/true' > /usr/bin/modprobe"
+    )
+    ready.on(NODE, "chmod +x /usr/bin/modprobe; hash -r")
+    try:
+        refused = ready.play(*PLAY)
+        assert refused.code == 2
+        assert "no /dev/infiniband/uverbs*; no /dev/infiniband/rdma_cm" in refused.words, refused.text
+        assert "A node that has no RDMA: rdma_devices_modules: []" in refused.words
+        without = ready.play(*PLAY, "-e", '{"rdma_devices_modules": []}')
+        assert without.code == 0, without.text
+        assert ready.play(*PLAY, "-e", '{"rdma_devices_modules": []}').changed == {NODE: 0}
+    finally:
+        ready.on(NODE, "mv /root/modprobe /usr/local/sbin/; rm /usr/bin/modprobe")
+        ready.play(*PLAY)
+
+
 def test_a_gb10_is_not_given_the_module_that_it_refuses(program, monkeypatch):
     devices = program("rdma_devices", "devices")
     monkeypatch.setattr(devices, "run", lambda *argv: "NVIDIA GB10\n")

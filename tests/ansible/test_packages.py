@@ -76,6 +76,26 @@ def test_what_stands_in_the_way_is_told_with_its_place_and_what_to_do(install, r
     assert f"cannot fetch the key {repository.url}/none.asc: Request failed" in keyless.words, keyless.text
 
 
+HOLD = """
+import fcntl, time
+file = open("/var/lib/apt/lists/lock", "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+open("/run/held", "w").close()
+time.sleep(25)
+"""
+
+
+@pytest.mark.ansible
+def test_an_apt_that_is_at_work_is_waited_for(nodes, install):
+    nodes.on(NODE, f"rm -f /run/held; cat > /tmp/hold.py <<'END'{HOLD}END")
+    nodes.on(NODE, "(setsid python3 /tmp/hold.py </dev/null >/dev/null 2>&1 &)")
+    nodes.on(NODE, "for i in $(seq 100); do test -e /run/held && exit; sleep 0.1; done; exit 1")
+    played = install([{"name": "rig-tool", "version": "1.0"}])
+    assert played.code == 0, played.text
+    assert "FAILED - RETRYING" in played.text
+    assert nodes.on(NODE, "rig-tool").strip() == "1.0"
+
+
 @pytest.mark.ansible
 def test_a_repository_that_another_key_has_signed_is_refused(nodes, install):
     nodes.on(NODE, "printf x > /etc/apt/keyrings/forged.asc")

@@ -104,7 +104,7 @@ def main(text: str) -> None:
     """Print what is absent, wrong or different: modules, devices, sysctl, all as ``drift``; services, containers."""
     ask = json.loads(text)
     absent = modules(ask["modules"])
-    wrong = devices(Path("/dev/infiniband"), ask["mode"], ask["group"])
+    wrong = devices(Path("/dev/infiniband"), ask["mode"], ask["group"]) if ask["modules"] else []  # none: no RDMA here
     differ = settings(ask["sysctl"])
     names = run("docker", "ps", "--format", "{{.Names}}").split()
     told = {
