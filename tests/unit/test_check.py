@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -24,7 +25,8 @@ from recipe_toolkit.check.parse import parse
 from recipe_toolkit.cluster_loader import load_profile
 from recipe_toolkit.errors import InputError
 from recipe_toolkit.plan.expect import MANIFEST, Expect, expect_from_json
-from recipe_toolkit.run import probe
+from recipe_toolkit.run import probe, probe_programs
+from recipe_toolkit.submit.probing import script
 
 PACKAGE = Path(recipe_toolkit.__file__).parent
 IDS = set(
@@ -82,21 +84,28 @@ def test_the_schema_knows_the_ids():
 
 
 def test_the_probe_starts_only_what_reads():
-    for name, words in probe.COMMANDS.items():
+    for name, words in probe_programs.COMMANDS.items():
         shown = " ".join(words)
         assert any(shown.startswith(known) for known in READ_ONLY), f"{name}: {shown}"
     # Nothing is opened for writing, made, moved or removed.
-    text = Path(probe.__file__).read_text()
+    text = "".join(Path(sys.modules[name].__file__).read_text() for name in probe.PARTS)
     assert not re.search(
         r"""open\([^)]*["'][waxr]?[wax+]|mkdir|unlink|rename|rmtree|write_text|chmod|os\\.system""", text
     )
 
 
 def test_the_probe_needs_nothing_of_this_package():
-    tree = ast.parse(Path(probe.__file__).read_text())
-    imported = {item.name for node in ast.walk(tree) if isinstance(node, ast.Import) for item in node.names}
-    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not [name for name in imported if name.startswith("recipe_toolkit")]
+    nodes = [node for name in probe.PARTS for node in ast.walk(ast.parse(Path(sys.modules[name].__file__).read_text()))]
+    imported = {item.name for node in nodes if isinstance(node, ast.Import) for item in node.names}
+    imported |= {
+        f"{node.module}.{item.name}" for node in nodes if isinstance(node, ast.ImportFrom) for item in node.names
+    }
+    ours = {name for name in imported if name.startswith("recipe_toolkit")}
+    assert {name for name in ours if not name.startswith(probe.PARTS)} == set()
+    bare = [sys.executable, "-I", "-S", "-c", script()]
+    done = subprocess.run(bare, input=b'{"sections": ["system"]}', capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode().partition(probe.MARK)[2])["sections"]["system"]
 
 
 def test_every_section_of_this_machine_can_be_parsed(tmp_path):
@@ -275,7 +284,7 @@ time.sleep(60)
 
 def test_a_program_that_cannot_be_killed_costs_its_checks_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(probe, "_held", {})
+    monkeypatch.setattr(probe_programs, "_held", {})
     smi = tmp_path / "nvidia-smi"
     smi.write_text(HELD.format(python=sys.executable, traced=str(tmp_path / "traced")))
     smi.chmod(0o755)
@@ -293,7 +302,7 @@ def test_a_program_that_cannot_be_killed_costs_its_checks_and_no_more(tmp_path, 
     finally:
         os.kill(tracer, signal.SIGKILL)
         asker.join(30)
-        for process, _ in probe._held.values():
+        for process, _ in probe_programs._held.values():
             process.wait(30)
 
 

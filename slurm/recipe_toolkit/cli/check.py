@@ -179,7 +179,8 @@ def _list(checks: list[Check], as_json: bool) -> None:
 
 def _plan(expect: Expect, checks: list[Check], targets: list[Target], deep: bool, as_json: bool) -> None:
     from recipe_toolkit.check.build import request
-    from recipe_toolkit.run.probe import COMMANDS, SECTIONS
+    from recipe_toolkit.run.probe import SECTIONS
+    from recipe_toolkit.run.probe_programs import COMMANDS
 
     asked = request(expect, checks, deep=deep)
     reads = {name: (SECTIONS[name].__doc__ or "").strip() for name in asked["sections"]}

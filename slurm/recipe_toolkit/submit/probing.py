@@ -54,8 +54,14 @@ Next = Callable[[Mapping[str, Asked]], Mapping[str, Request]]
 
 
 def script() -> bytes:
-    """The probe, as it is piped."""
-    return Path(probe.__file__).read_bytes()
+    """The probe, as it is piped: its modules, by name."""
+    sources = {name: Path(str(sys.modules[name].__file__)).read_text() for name in probe.PARTS}
+    return f"""import sys, types
+for name, source in {sources!r}.items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+module.serve()
+""".encode()
 
 
 def _words(python: str) -> list[str]:
