@@ -53,7 +53,7 @@ class RunDir:
 
     @property
     def cancelled(self) -> Path:
-        """There when somebody asked a job without Slurm to end."""
+        """There when somebody has told the job to end."""
         return self.job_folder / "cancelled"
 
     @property

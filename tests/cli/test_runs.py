@@ -361,6 +361,15 @@ def test_status_says_why_a_job_waits(recipe, runs, fake_slurm, reason, words):
     assert words in recipe("status", "last").stdout
 
 
+def test_wait_says_that_a_job_cannot_start(recipe, runs, fake_slurm):
+    make_run(runs, ONE)
+    fake_slurm.holds("7|PENDING|PartitionNodeLimit||0|0")
+    done = recipe("wait", "last", "--timeout", "1")
+    assert done.returncode == 101
+    told = f"{ONE}: pending\n  will not start as it is: the partition has, or allows, fewer nodes "
+    assert done.stderr.count(told) == 2  # at once, and in the end
+
+
 # --- logs
 
 
@@ -666,6 +675,19 @@ def test_a_cancelled_job_that_never_started_is_remembered_where_slurm_forgets_it
     done = recipe("wait", "last")
     assert done.returncode == 103, done.stdout
     assert done.stdout == f"{ONE}: cancelled\n  cancelled before it started\n"
+
+
+def test_a_cancelled_job_that_wrote_no_end_is_remembered_where_slurm_forgets_it(recipe, runs, fake_slurm):
+    run = make_run(runs, ONE, state="running", phase="bench")
+    run.attempt(0).node(0).mkdir(parents=True)
+    fake_slurm.says("squeue", "7|RUNNING|None|n1|0|0|\n", call=1)
+    fake_slurm.holds("7|CANCELLED|None|n1|0|0")
+    fake_slurm.says("scancel")
+    assert recipe("cancel", "last").returncode == 0
+    fake_slurm.forgets()
+    done = recipe("wait", "last")
+    assert done.returncode == 103, done.stdout
+    assert done.stdout.startswith(f"{ONE}: cancelled\n  ended before the run could say so; last known: running, phase")
 
 
 @pytest.mark.parametrize(("private", "state"), [("jobs,usage", "running"), ("none", "lost")])

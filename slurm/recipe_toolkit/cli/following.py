@@ -10,7 +10,7 @@ import click
 from recipe_toolkit.errors import printable
 from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit.events import EventReader, render_event
-from recipe_toolkit.submit.state import RunState
+from recipe_toolkit.submit.state import STUCK, RunState
 from recipe_toolkit.submit.wait import Waiter
 
 
@@ -71,14 +71,15 @@ class Follower:
         return next((code for code in self._codes.values() if code), 0)
 
     def _tick(self, run: RunDir, state: RunState) -> None:
-        if not self._follow:
-            return
         key = str(run.root)
-        # Waiting in the queue writes no events.
+        # Waiting in the queue writes no events; and who waits for what never starts must be told.
         line = summary(state)
-        if state.state == "pending" and self._shown.get(key) != line:
+        told = self._follow or STUCK in (state.message or "")
+        if told and state.state == "pending" and self._shown.get(key) != line:
             self._shown[key] = line
             click.echo(line, err=True)
+        if not self._follow:
+            return
         mark = f"{run.id[-4:]} " if self._several else ""
         for event in self._events[key].new():
             click.echo(mark + render_event(event), err=True)

@@ -62,11 +62,16 @@ def ask(run: RunDir) -> None:
         raise SubmitError(f"{run.id} is being submitted: its job is not known yet", hint="try again in a moment")
     if job.get("scheduler") == "slurm":
         slurm_commands.scancel(str(job["job_id"]), job.get("cluster"))
+        _remember(run)
         return
     host = controller.elsewhere(job)
     if host:
         raise SubmitError(f"{run.id} runs on {host}", hint=f"ssh {host} recipe cancel {run.root}")
     if controller.terminate(job):
-        # Agents that have not begun die of it and can write nothing down.
-        with contextlib.suppress(OSError):
-            run.cancelled.touch()
+        _remember(run)
+
+
+def _remember(run: RunDir) -> None:
+    """Agents that have not begun, or that are killed, write no end; and Slurm without accounts soon forgets it."""
+    with contextlib.suppress(OSError):
+        run.cancelled.touch()

@@ -22,7 +22,7 @@ class Record:
     ``born``: when the folder was made, 0 if it is gone or cannot be looked into. ``cut``: the end is from the
     events alone: state.json could not be written any more. ``copy``: `recipe collect` made the folder, so that
     no scheduler may be asked about its job. ``foreign``: another user's. ``trouble``: files that could not be read.
-    ``asked_to_end``: by `recipe cancel`, where no Slurm knows that.
+    ``asked_to_end``: by `recipe cancel`.
     """
 
     id: str

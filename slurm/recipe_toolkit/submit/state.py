@@ -29,6 +29,7 @@ LINGER_S = 60.0
 SUBMITTING_S = 120.0
 
 # Reasons for which a job waits that time alone does not end.
+STUCK = "will not start as it is"
 _STUCK = {
     "AssocMaxNodePerJobLimit": "the account may not use so many nodes in a job",
     "BadConstraints": "no node has what slurm.constraint asks for",
@@ -265,7 +266,7 @@ def _waiting(word: Word, job: str) -> str | None:
         stuck = "Slurm has put it back and holds it; `scontrol release {job}` lets it go"
     if stuck is not None:
         why = stuck.replace("{job}", job)
-        return _both(again, f"will not start as it is: {why} ({word.reason})")
+        return _both(again, f"{STUCK}: {why} ({word.reason})")
     return _both(again, f"waits for {word.reason}" if word.reason else None)
 
 
@@ -288,9 +289,9 @@ def _gone(record: Record) -> tuple[str, str | None]:
     job = record.job or {}
     if record.final:
         return str(record.state), record.message
+    if record.asked_to_end:
+        return "cancelled", f"ended before the run could say so; {_last(record)}"
     if job.get("scheduler") in ("local", "ssh"):
-        if record.asked_to_end:
-            return "cancelled", f"ended before the run could say so; {_last(record)}"
         if record.tasks_ended:
             return "failed", f"the agents ended without a word; see `recipe logs {record.id} job`"
         return "lost", f"process {job.get('pid')} is gone, and the run wrote no end; {_last(record)}"
