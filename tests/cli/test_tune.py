@@ -266,6 +266,29 @@ def test_a_tuning_goes_on_where_it_was_killed_to_the_confirmed_split(site):
     assert "measured, beside what was predicted" in done.stdout
 
 
+def test_what_an_earlier_recipe_measured_is_not_combined(site):
+    """The lengths change, and a topology goes: runs of other lengths beside the new ones would be refused."""
+    killed(site, 3)
+    for path in folders(site):
+        ends(path)
+    killed(site, 5, "--confirm")
+    for path in folders(site)[3:]:
+        ends(path)
+    prefill = {**TUNE["prefill"], "topologies": {"tp1": {"parallel": {"tp": 1}}}}
+    write(site, {"prefill": prefill}, benchmarks=[{**RECIPE["benchmarks"][0], "isl": 1024}])
+    done = tune(site, "--stage", "frontier")
+    assert done.returncode == 1, done.stdout
+    assert "nothing has been measured yet" in done.stderr
+    killed(site, 7)
+    for path in folders(site)[5:]:
+        ends(path)
+    done = tune(site, "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert [pool["recipe"] for pool in data["pools"]] == ["mine-prefill-tp1", "mine-decode-one"]
+    assert data["measured"] == []
+
+
 def test_what_is_invalid_is_measured_again_and_never_used(site):
     killed(site, 2, "--stage", "prefill")
     one, two = folders(site)

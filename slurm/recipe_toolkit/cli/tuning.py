@@ -79,6 +79,7 @@ class Tuning:
             raise InputError(problems)
         return found
 
+    @cached_property
     def _planned(self) -> list[Planned]:
         """The runs of prefill and decode alone, all of them."""
         return plan_sweeps(self._stages, self._cluster)
@@ -87,7 +88,7 @@ class Tuning:
 
     def print_cost(self, *, as_json: bool) -> None:
         """A row a stage: runs, points, node-hours at most."""
-        planned = self._planned()
+        planned = self._planned
         rows = [self._cost(role, [item for item in planned if item.file.stem == role]) for role in MEASURED]
         runs = int(self._tune.get("confirm", _PROPOSED))
         nodes = self._most_nodes()
@@ -144,7 +145,7 @@ class Tuning:
         """What each topology holds, where the model and the GPU are known."""
         from recipe_toolkit.fitting import known_capacity
 
-        for item in self._planned():
+        for item in self._planned:
             role, name = item.file.stem, item.swept.id if item.swept else ""
             answer = known_capacity(item.recipe.recipe, self._site.cluster)
             if answer is None:
@@ -157,7 +158,7 @@ class Tuning:
 
     def _measure(self, roles: Sequence[str]) -> int:
         """Submit what is left of prefill and decode alone, and wait for all of it; the exit code."""
-        planned = [item for item in self._planned() if item.file.stem in roles]
+        planned = [item for item in self._planned if item.file.stem in roles]
         for role in roles:
             self._write(self._dir.recipe(role), self._stages[self._root / f"{role}.yaml"])
         return self._run(planned, {self._root / f"{role}.yaml": role for role in roles})
@@ -219,14 +220,34 @@ class Tuning:
     # --- the frontier
 
     def _parts(self, *stages: str) -> list[Any]:
-        folders = [state.folder for name in stages for state in self._states(name) if counts(state) or state.final]
+        found = [state for name in stages for state, _ in self._of_this_recipe(name)]
+        folders = [state.folder for state in found if counts(state) or state.final]
         return [showing.part_of(RunDir(Path(folder))) for folder in dict.fromkeys(folders)]
+
+    def _of_this_recipe(self, name: str) -> Sequence[tuple[Any, Mapping[str, Any]]]:
+        """The stage's variants with their runs, without those of another recipe than the one that is there now."""
+        sweep = self._dir.sweep(name, self._folders)
+        if sweep is None:
+            return []
+        known = {variant["id"]: variant["values"] for _, variant in sweep.variants()}
+        planned = self._planned if name in MEASURED else self._planned_again(known)
+        runs = [item.swept for item in planned if item.swept and item.file.stem == name]
+        return sweep.latest({digest for run in runs for digest in run.digests})
+
+    def _planned_again(self, variants: Mapping[str, Mapping[str, Any]]) -> list[Planned]:
+        """Confirming runs of the splits of earlier ones; none of a split that cannot be planned any more."""
+        found: list[Planned] = []
+        for name, fields in variants.items():
+            with contextlib.suppress(InputError):
+                recipe = confirming(self._loaded, {name: fields})
+                found += plan_sweeps({self._root / f"{CONFIRM}.yaml": recipe}, self._cluster)
+        return found
 
     def _predicted(self) -> tuple[dict[str, Any], list[Planned]]:
         """The frontier of what is measured alone, and the recipes that confirm it, written."""
         parts = self._parts(*MEASURED)
         if not parts:
-            raise RecipeError("nothing has been measured yet", hint=f"recipe tune {self._file}")
+            raise RecipeError("nothing has been measured yet for the recipe as it is", hint=f"recipe tune {self._file}")
         data = self._frontier(parts)
         return data, self._propose(data)
 
@@ -296,9 +317,7 @@ class Tuning:
             yield from (f"  {self._dir.confirm / item.swept.id}.yaml" for item in left if item.swept)
 
     def _confirmed(self) -> Iterator[Mapping[str, Any]]:
-        sweep = self._dir.sweep(CONFIRM, self._folders)
-        if sweep is not None:
-            yield from (variant for state, variant in sweep.latest() if counts(state))
+        yield from (variant for state, variant in self._of_this_recipe(CONFIRM) if counts(state))
 
     def _write(self, path: Path, recipe: LoadedRecipe) -> None:
         """A recipe as a file of its own; a sweep with it. Raises RecipeError."""

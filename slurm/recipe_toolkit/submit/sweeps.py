@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,15 @@ class Sweep:
         for state, (_, record) in zip(run_states(self.runs), self.members, strict=True):
             yield from ((state, variant) for variant in record["variants"])
 
-    def latest(self) -> list[tuple[RunState, dict[str, Any]]]:
-        """Each variant once, with the last of its runs that counts, else the last; in the order of submission."""
+    def latest(self, digests: Collection[str] | None = None) -> list[tuple[RunState, dict[str, Any]]]:
+        """Each variant once, with the last of its runs that counts, else the last; in the order of submission.
+
+        ``digests``: only variants whose recipes have one of these.
+        """
         found: dict[str, tuple[RunState, dict[str, Any]]] = {}
         for state, variant in self.variants():
+            if digests is not None and variant["digest"] not in digests:
+                continue
             known = found.get(variant["id"])
             if known is None or not counts(known[0]) or counts(state):
                 found[variant["id"]] = (state, variant)
