@@ -37,56 +37,6 @@ def own_figures(written: dict[str, Any]) -> dict[str, float]:
     }
 
 
-SHAPES = [  # what takes longest begins first
-    # Unasked, vLLM takes FlashInfer's kernel on Hopper: it is compiled at its first use, and not every kit has it.
-    (
-        "qwen3-next",
-        {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}, "gdn-prefill-backend": "triton"},
-    ),
-    ("deepseek-v2-lite", {}),
-    ("llama-8b", {}),
-]
-
-
-@pytest.mark.parametrize(("shape", "args"), SHAPES, ids=[shape for shape, _ in SHAPES])
-def test_capacity_is_what_the_engine_says(card: Cards, record: Record, shape: str, args: dict[str, Any]) -> None:
-    card.shape(shape)
-    bench = {
-        "client": "vllm-bench",
-        "name": "few",
-        "isl": 512,
-        "osl": 16,
-        "concurrency": [2],
-        "requests": 8,
-        "warmup": 2,
-    }
-    recipe = card.recipe_file(
-        shape,
-        "h200-agg.yaml",
-        model={"path": f"{shape}-shape", "served_name": shape},
-        engine={"args": {"max-num-seqs": 64, **args}},
-        benchmarks=[bench],
-    )
-    run = card.submit(recipe)
-    asked = card.recipe("capacity", recipe, "-c", card.site, "--calibrate", run.folder, "--json")
-    assert asked.returncode == 0, asked.stderr
-    (role,) = json.loads(asked.stdout)["roles"]
-    record("capacity", shape=shape, rows=role["logged"])
-    rows = {row["what"]: row for row in role["logged"]}
-    for what in ("weights a GPU", "tokens of KV"):
-        low, high = within(rows[what]["predicted"])
-        (logged, _) = within(rows[what]["logged"])
-        assert 0.98 * low <= logged <= 1.02 * high, rows[what]
-    # Of the memory that the log says is left: blocks, groups and states alone are at stake.
-    assert role["kv_tokens"] == pytest.approx([within(rows["tokens of KV"]["logged"])[0]] * 2, rel=0.002)
-
-
-def within(text: str) -> tuple[float, float]:
-    """The smallest and the largest number of ``12,345``, ``1.5 to 2.5 GiB``."""
-    numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
-    return min(numbers), max(numbers)
-
-
 @pytest.mark.parametrize("first", ["recipe", "by hand"])
 def test_the_launcher_costs_nothing(card: Cards, record: Record, first: str) -> None:
     card.shape("llama-8b")
@@ -155,6 +105,56 @@ def busy_card_is_refused(card: Cards) -> None:
     assert "MEM.FREE" in run.state["message"]
     assert not run.events("process_started")
     assert time.monotonic() - began < 60
+
+
+SHAPES = [  # the longest first
+    # Unasked, vLLM takes FlashInfer's kernel on Hopper: it is compiled at its first use, and not every kit has it.
+    (
+        "qwen3-next",
+        {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}, "gdn-prefill-backend": "triton"},
+    ),
+    ("deepseek-v2-lite", {}),
+    ("llama-8b", {}),
+]
+
+
+@pytest.mark.parametrize(("shape", "args"), SHAPES, ids=[shape for shape, _ in SHAPES])
+def test_capacity_is_what_the_engine_says(card: Cards, record: Record, shape: str, args: dict[str, Any]) -> None:
+    card.shape(shape)
+    bench = {
+        "client": "vllm-bench",
+        "name": "few",
+        "isl": 512,
+        "osl": 16,
+        "concurrency": [2],
+        "requests": 8,
+        "warmup": 2,
+    }
+    recipe = card.recipe_file(
+        shape,
+        "h200-agg.yaml",
+        model={"path": f"{shape}-shape", "served_name": shape},
+        engine={"args": {"max-num-seqs": 64, **args}},
+        benchmarks=[bench],
+    )
+    run = card.submit(recipe)
+    asked = card.recipe("capacity", recipe, "-c", card.site, "--calibrate", run.folder, "--json")
+    assert asked.returncode == 0, asked.stderr
+    (role,) = json.loads(asked.stdout)["roles"]
+    record("capacity", shape=shape, rows=role["logged"])
+    rows = {row["what"]: row for row in role["logged"]}
+    for what in ("weights a GPU", "tokens of KV"):
+        low, high = within(rows[what]["predicted"])
+        (logged, _) = within(rows[what]["logged"])
+        assert 0.98 * low <= logged <= 1.02 * high, rows[what]
+    # Of the memory that the log says is left: blocks, groups and states alone are at stake.
+    assert role["kv_tokens"] == pytest.approx([within(rows["tokens of KV"]["logged"])[0]] * 2, rel=0.002)
+
+
+def within(text: str) -> tuple[float, float]:
+    """The smallest and the largest number of ``12,345``, ``1.5 to 2.5 GiB``."""
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
+    return min(numbers), max(numbers)
 
 
 def test_too_high_a_utilisation_shows_the_engines_own_error(card: Cards, record: Record) -> None:
