@@ -193,7 +193,8 @@ class Tuning:
         from recipe_toolkit.cli.following import Follower
         from recipe_toolkit.cli.interrupts import Presses, detach
 
-        going = [RunDir(Path(state.folder)) for name in stages for state in self._states(name) if not state.final]
+        folders = [state.folder for name in stages for state in self._states(name) if not state.final]
+        going = [RunDir(Path(folder)) for folder in dict.fromkeys(folders)]
         if not going:
             return 0
         follower = Follower(None, follow=self._limits.follow, as_json=False, several=len(going) > 1)
@@ -205,9 +206,10 @@ class Tuning:
         return self._failed(code) if code else 0
 
     def _states(self, name: str) -> Iterator[Any]:
+        """Of every run of the stage: one that goes on may be of a variant that an earlier recipe's has measured."""
         sweep = self._dir.sweep(name, self._folders)
         if sweep is not None:
-            yield from (state for state, _ in sweep.latest())
+            yield from (state for state, _ in sweep.variants())
 
     def _failed(self, code: int) -> int:
         click.echo(
