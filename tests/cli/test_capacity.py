@@ -104,7 +104,7 @@ def test_layouts_side_by_side(recipe):
 def test_model_from_a_folder(recipe, model):
     done = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
     assert done.returncode == 0, done.stderr
-    assert "KV cache of a rank: 2,048 blocks, 65,536 tokens" in done.stdout
+    assert "KV cache of a rank: 8,192 blocks, 262,144 tokens" in done.stdout
     assert "the checkpoint has 918,784 B of tensors, the arithmetic 918,784 B (+0.00%)" in done.stdout
     (model / "model.safetensors").write_bytes(b"short")
     broken = recipe("capacity", TINY / "cpu-agg.yaml", "--model", model)
@@ -127,7 +127,7 @@ def test_config_from_the_hub(recipe, model, tmp_path):
         asked = ["capacity", TINY / "cpu-agg.yaml", "--hub", "--answers", "-s"]
         done = recipe(*asked, "model.path=hf:org/repo@v1", **hub)
         assert done.returncode == 0, done.stderr
-        assert "KV cache of a rank: 2,048 blocks" in done.stdout
+        assert "KV cache of a rank: 8,192 blocks" in done.stdout
         done = recipe(*asked, "model.path=hf:org/repo", **hub)
         assert done.returncode == 1
         assert "/org/repo/resolve/main/config.json: HTTP Error 404" in done.stderr
