@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from recipe_toolkit.capacity.architecture import Architecture
 from recipe_toolkit.capacity.assess import Capacity, assess
+from recipe_toolkit.capacity.card import Card
 from recipe_toolkit.capacity.config_json import READERS, read_config
 from recipe_toolkit.capacity.gpus import gpu_of
 from recipe_toolkit.capacity.handshake import check_handshake
@@ -215,6 +218,22 @@ def test_llama_on_an_h200_is_what_its_log_says():
     pool = build_pool(model, KvFlags())
     assert pool.request_bytes(16) == 16 * 128 * KIB
     assert pool.blocks((113.78 * GIB,)) * 16 == pytest.approx(932_080, abs=100)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "args", "block"),
+    [("H200", {}, 16), ("H200", {"kv-cache-dtype": "fp8"}, 64), ("H200", {"attention-backend": "FLASHMLA"}, 64),
+     ("B300", {}, 64)],
+)  # fmt: skip
+def test_the_kernel_of_latent_attention_decides_its_block(tmp_path, gpu, args, block):
+    """vLLM 0.22's platform for an H200 chose FLASH_ATTN_MLA and left the block at 16."""
+    make = Path(__file__).parents[2] / "scripts" / "make-shape-model"
+    subprocess.run([sys.executable, make, "deepseek-v2-lite", tmp_path], check=True)
+    sets = [f"resources.gpu={gpu}", *(f"engine.args.{key}={value}" for key, value in args.items())]
+    loaded = load_recipe(RECIPES / "llama-8b-shape/h200-agg.yaml", sets).recipe
+    config = json.loads((tmp_path / "config.json").read_text())
+    capacity = assess(loaded, loaded.roles[0], Card("lite", config, "here"), gpu_of(gpu))
+    assert [group.cache.block for group in capacity.pool.groups] == [block]
 
 
 def test_kv_tokens_of_four_sparks_are_linear_in_the_batch():

@@ -193,9 +193,11 @@ class _Reader:
         packed = not tenth if not backend else "FLASHINFER" not in backend.upper()
         kernel = 16
         if self.model.mla and self.gpu is not None:
-            kernel = 64
+            # FlashAttention's, vLLM's first choice on Hopper, takes blocks of 16, and no FP8 (platforms/cuda.py).
+            small = self.gpu.capability == 9 and not (sparse or backend or dtype.startswith("fp8"))
+            kernel = 16 if small else 64
             if "block-size" not in self.args and not sparse:
-                self.assumed.append("blocks of 64 tokens: the kernel that vLLM takes for latent attention decides")
+                self.assumed.append(f"blocks of {kernel} tokens: latent attention's kernel decides, which vLLM chooses")
         caching = self.args.get("enable-prefix-caching")
         if caching is None and self.model.hybrid:
             self.assumed.append("enable-prefix-caching, vLLM's default: a state takes one block more")
