@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from recipe_toolkit.rundir import RunDir
+from recipe_toolkit.submit.cancel import cancel, who_kills
 from slurm_site import LONG, QUICK, small_recipe
 from submit_support import wait_until
 from terminal import Terminal
@@ -102,6 +105,22 @@ def test_a_run_cancelled_before_its_agents_are_up(local):
     local(small_recipe(LONG))
     cancelled = local.recipe("cancel", "last")
     assert (cancelled.returncode, ": cancelled\n" in cancelled.stdout) == (0, True), cancelled.stdout
+    assert local.recipe("wait", "last").returncode == 103
+
+
+def test_what_does_not_listen_to_cancel_is_named(local):
+    """A lead that hangs, on a dead file system say: no Slurm kills it here."""
+    run = local(small_recipe(LONG))
+    wait_until(lambda: state(run).get("phase") == "bench", what="the first point")
+    pids = session(json.loads((run / "job.json").read_text())["pid"])
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    told = [now.final for now, _ in cancel([RunDir(run)], patience_s=1.0)]
+    said = re.fullmatch(r"kill -9 ([\d ]+) ends what does not listen", who_kills(RunDir(run)))
+    assert (told, said is not None) == ([False], True)
+    assert sorted(map(int, said[1].split())) == sorted(pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
     assert local.recipe("wait", "last").returncode == 103
 
 

@@ -161,7 +161,7 @@ def cancel_command(
 ) -> int:
     """Cancel each RUN and wait for its end, for less than a minute; safe to repeat."""
     from recipe_toolkit.cli.following import summary
-    from recipe_toolkit.submit.cancel import cancel
+    from recipe_toolkit.submit.cancel import cancel, who_kills
 
     for state, asked in cancel(named_runs(names, sweep, roots(runs, cluster))):
         if as_json:
@@ -171,5 +171,6 @@ def cancel_command(
         elif state.final:
             click.echo(summary(state))
         else:
-            click.echo(f"{summary(state)}\nasked to end, but it has not yet: the scheduler will kill it")
+            then = who_kills(RunDir(Path(state.folder)))
+            click.echo(f"{summary(state)}\nasked to end, but it has not yet: {then}")
     return 0

@@ -71,6 +71,15 @@ def ask(run: RunDir) -> None:
         _remember(run)
 
 
+def who_kills(run: RunDir) -> str:
+    """What becomes of a run that was asked to end and has not: Slurm kills it, and elsewhere whoever reads this."""
+    job = read_record(run).job or {}
+    if job.get("scheduler") == "slurm":
+        return "Slurm will kill it"
+    pids = " ".join(map(str, controller.members(job)))
+    return f"kill -9 {pids} ends what does not listen" if pids else "it is ending"
+
+
 def _remember(run: RunDir) -> None:
     """Agents that have not begun, or that are killed, write no end; and Slurm without accounts soon forgets it."""
     with contextlib.suppress(OSError):
