@@ -188,7 +188,11 @@ _EXPLAIN: dict[str, Callable[[Any, Any, Any], tuple[str, str | None]]] = {
 
 def _type_hint(value: Any, types: list[str]) -> str | None:
     if isinstance(value, bool) or (isinstance(value, (int, float)) and "string" in types):
-        return f'in quotes it is a string: "{shown(value)}"' if "string" in types else None
+        if "string" not in types:
+            return None
+        text = f'in quotes it is a string: "{shown(value)}"'
+        # YAML reads the version 0.30 as 0.3.
+        return f'{text}, or "{value}0" if that was written' if re.fullmatch(r"\d+\.[1-9]", str(value)) else text
     if isinstance(value, str) and "boolean" in types and value.lower() in _FIX_BOOLEAN:
         return f"write {_FIX_BOOLEAN[value.lower()]}"
     if isinstance(value, float) and "integer" in types and value.is_integer():

@@ -131,6 +131,12 @@ SCHEMA_FAULTS = [
         "0.32",
         'r.yaml:6:12: engine.version: 0.32 is not a version such as "0.32.0"\n  hint: in quotes it is a string: "0.32"',
     ),
+    (
+        '"0.32.0"',
+        "0.30",
+        'r.yaml:6:12: engine.version: 0.3 is not a version such as "0.32.0"\n'
+        '  hint: in quotes it is a string: "0.3", or "0.30" if that was written',
+    ),
     ('"0.32.0"', '"latest"', "r.yaml:6:12: engine.version: 'latest' is not a version such as \"0.32.0\""),
     ('"1"', "1", 'r.yaml:8:26: engine.env.OMP_NUM_THREADS: 1 is not a string\n  hint: in quotes it is a string: "1"'),
     (
