@@ -50,6 +50,14 @@ def test_all_problems_of_all_files(recipe: Any, files: Any) -> None:
     assert done.returncode == 1
 
 
+def test_a_recipe_that_is_refused_for_its_base_is_named(recipe: Any, files: Any) -> None:
+    files(bad=changed(("tp: 4", "tp: x")), child="extends: bad.yaml\nname: child\n")
+    done = recipe("validate", "child.yaml", "bad.yaml")
+    fault = "bad.yaml:12:41: roles.decode.parallel.tp: 'x' is not an integer"
+    named = "child.yaml: refused for what it extends"
+    assert done.stderr.splitlines() == [fault, named, fault, "2 of 2 files refused"]
+
+
 def test_json_is_an_object_a_file(recipe: Any, files: Any) -> None:
     files(good=GOOD, bad=changed(("connector: nixl", "connector: nixxl")), site=PROFILE)
     done = recipe("validate", "--json", "good.yaml", "bad.yaml", "site.yaml")

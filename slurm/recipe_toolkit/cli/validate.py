@@ -43,11 +43,13 @@ def validate_command(
     """
     from recipe_toolkit.cli.verdicts import show, verdicts
     from recipe_toolkit.cluster_loader import load_cluster
+    from recipe_toolkit.errors import printable
 
     loaded = load_cluster(cluster) if cluster is not None else None
     for warning in loaded.warnings if loaded is not None else ():
         click.echo(warning.render(), err=True)
     refused = count = 0
+    given = {str(file) for file in files} if len(files) == 1 else ()
     told: set[Problem] = set()  # a base's warnings are those of every recipe that extends it
     for file in files:
         for verdict in verdicts(file, loaded, sets):
@@ -56,6 +58,10 @@ def validate_command(
             refused += said.facts is None
             show(said, as_json, () if said.facts is None else told)
             told.update(said.problems)
+            own = any(problem.file == said.file or problem.file.startswith("--set") for problem in said.problems)
+            if said.facts is None and not own and not as_json and said.file not in given:
+                # Nothing else says which of many recipes cannot be used.
+                click.echo(f"{printable(said.file)}: refused for what it extends", err=True)
     if count > 1 and refused and not as_json:
         click.echo(f"{refused} of {count} files refused", err=True)
     return 1 if refused else 0
