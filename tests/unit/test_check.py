@@ -328,6 +328,14 @@ def test_an_xid_is_found_behind_a_day_of_a_firewalls_lines(tmp_path, monkeypatch
     assert found["lines"] == 30001
 
 
+def test_what_programs_did_is_no_wound_of_the_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    xid = "NVRM: Xid (PCI:0000:1b:00)"
+    lines = [f"{xid}: {code}, pid=812, name=VLLM::Worker_TP" for code in (63, 13, 31, 43, 45, 68, 109, 119, *[31] * 12)]
+    program(tmp_path, "journalctl", "\n".join(f'echo "{line}"' for line in lines))
+    assert [line.split(": ")[2][:3] for line in probe.klog({})["bad"]] == ["63,", "119"]
+
+
 @pytest.mark.parametrize("hcas", [["rocep1s0f1", "roceP2p1s0f1"], ["rocep1", "roceP2"], []])
 def test_each_device_that_may_be_meant_is_asked_for_its_mtu(tmp_path, monkeypatch, hcas):
     for name in HCAS:

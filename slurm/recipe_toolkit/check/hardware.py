@@ -319,7 +319,7 @@ CHECKS = (
     ),
     Check(
         "GPU.KLOG", "node", "error",
-        "the kernel has logged no GPU error since boot",
+        "the kernel has logged no GPU error since boot, but those that programs cause (Xid 13, 31, 43, 45, 68, 109)",
         "serving on a wounded GPU",
         "journalctl -k -b (NVRM: Xid, NV_ERR_NO_MEMORY); needs root or the group systemd-journal",
         "reboot the node, and look up the Xid",

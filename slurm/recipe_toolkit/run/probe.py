@@ -33,6 +33,9 @@ MARK = "RECIPE-PROBE "  # what a login prints before it is no answer
 HASH_BYTES = 1 << 20
 # A file system that hangs holds whoever looks at it, for ever. Nothing is timed where all is hashed (deep).
 STALL_S = {"images": 90.0, "model": 90.0, "disk": 20.0}
+_GPU_ERROR = re.compile("NVRM: Xid|NV_ERR_NO_MEMORY")
+# What a program did wrong, or what comes of killing it: the GPU is well. NVIDIA's device plugin for Kubernetes says so.
+_OF_PROGRAMS = re.compile(r"Xid \([^)]*\): (13|31|43|45|68|109)\b")
 _INFINIBAND = "/sys/class/infiniband"
 MAX_HEADER = 100 << 20  # bytes of a safetensors header, as the format's own reader bounds it
 
@@ -119,7 +122,7 @@ def klog(_: Want) -> Any:
     """Errors of the GPUs in the kernel's log: journalctl -k -b."""
     found = run("journal", most=None)  # a firewall fills half a megabyte of it in a day
     lines = found["out"].splitlines()
-    bad = [line[:300] for line in lines if re.search(r"NVRM: Xid|NV_ERR_NO_MEMORY", line)]
+    bad = [line[:300] for line in lines if _GPU_ERROR.search(line) and not _OF_PROGRAMS.search(line)]
     return {"rc": found["rc"], "err": found["err"], "lines": len(lines), "bad": bad[-10:]}
 
 
