@@ -50,7 +50,7 @@ def ask(expect: Expect, cluster: Cluster, nodes: int, checks: Any, *, deep: bool
 
 def _submit(folder: Path, expect: Expect, cluster: Cluster, nodes: int, deep: bool) -> tuple[str, str | None]:
     from recipe_toolkit.run.probe_task import look
-    from recipe_toolkit.submit.slurm import SRUN_ARGS, AgentExecutor, check_path, python_command
+    from recipe_toolkit.submit.slurm import AgentExecutor, check_path, python_command, srun_args
 
     check_path(str(folder))
     site = cluster.slurm
@@ -70,7 +70,7 @@ def _submit(folder: Path, expect: Expect, cluster: Cluster, nodes: int, deep: bo
         constraint=site.constraint,
         exclusive=True if site.exclusive else None,
         setup=list(site.setup) or None,
-        srun_args=[*SRUN_ARGS, *site.srun_args],
+        srun_args=[*srun_args(0), *site.srun_args],
         stderr_to_stdout=True,
         wckey=None,
         additional_parameters=further,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from typing import Any
@@ -16,9 +17,17 @@ from recipe_toolkit.rundir import RunDir
 from recipe_toolkit.submit import slurm_commands
 from recipe_toolkit.submit.dependency import PLAIN, Queueing
 
-# A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and
-# no end of the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
-SRUN_ARGS = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none")
+# For the lead to write what was measured, after all that an agent's end may come before: the bind phase, or the drain.
+_WRITES_S = 600
+
+
+def srun_args(wait_s: int) -> tuple[str, ...]:
+    """srun's arguments for one task a node. ``wait_s``: from the first task's end to the last's; 0: any time.
+
+    A dead agent must not take the lead with it, which has the results to write: no --kill-on-bad-exit, and no end of
+    the step 30 s after the first task's. One task has the whole node, so it is bound to no CPU.
+    """
+    return ("--kill-on-bad-exit=0", f"--wait={wait_s}", "--cpu-bind=none")
 
 
 class AgentExecutor(SlurmExecutor):
@@ -80,7 +89,7 @@ def python_command(cluster: Cluster) -> str:
 
 def parameters(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing = PLAIN) -> dict[str, Any]:
     """submitit's parameters for this run. The profile's loader has refused directives that are set here."""
-    site = cluster.slurm
+    site, waits = cluster.slurm, plan.deadlines
     minutes = max(1, -(-plan.time_limit_s // 60))
     # Slurm may send the warning up to a minute early (`man sbatch`, --signal): short runs keep most of their time.
     lead = max(1, min(site.signal_lead_s, minutes * 60 // 4))
@@ -113,7 +122,8 @@ def parameters(run: RunDir, plan: Plan, cluster: Cluster, queueing: Queueing = P
         "exclusive": True if site.exclusive and not plan.rehearsal else None,
         **_gpus(plan, cluster),
         "setup": list(site.setup) or None,
-        "srun_args": [*SRUN_ARGS, *site.srun_args],
+        # A lead that hangs, as on a file system that does, would hold all nodes until the time limit.
+        "srun_args": [*srun_args(_WRITES_S + math.ceil(max(waits.bind, waits.drain))), *site.srun_args],
         "stderr_to_stdout": True,
         "wckey": None,  # submitit's default, which a site that checks them refuses
         "additional_parameters": further,

@@ -28,4 +28,4 @@ export UCX_LOG="warn"
 
 # command
 export SUBMITIT_EXECUTOR=slurm
-srun --unbuffered --output /shared/runs/2026-11-29T12-00-00-tiny-ab12/job/%j_%t_log.out --kill-on-bad-exit=0 --wait=0 --cpu-bind=none --mpi=none env 'PYTHONPATH=/shared/tool kit/slurm:/shared/deps' /shared/venv/bin/python -u -m submitit.core._submit /shared/runs/2026-11-29T12-00-00-tiny-ab12/job
+srun --unbuffered --output /shared/runs/2026-11-29T12-00-00-tiny-ab12/job/%j_%t_log.out --kill-on-bad-exit=0 --wait=900 --cpu-bind=none --mpi=none env 'PYTHONPATH=/shared/tool kit/slurm:/shared/deps' /shared/venv/bin/python -u -m submitit.core._submit /shared/runs/2026-11-29T12-00-00-tiny-ab12/job
