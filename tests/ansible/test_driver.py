@@ -9,6 +9,7 @@ import pytest
 
 from ansible_rig import Nodes, Played, make_nodes
 from apt_rig import Repository, make_repository
+from submit_support import wait_until
 
 NAMES = ["melchior", "balthasar"]
 BUILD = "0ubuntu0.24.04.1"
@@ -142,6 +143,10 @@ def test_a_node_of_slurm_gets_no_job_between_two_drivers(site):
     def state() -> str:
         return site.nodes.on(head, f"sinfo --noheader --nodes={name} --format='%T %E'").strip()
 
+    def becomes(wanted: str) -> None:
+        """Slurm asks a node that came back in its own time: `idle*` until then."""
+        wait_until(lambda: state() == wanted, 90, wanted)
+
     def upgrade(version: str, **options: object) -> Played:
         slurm = {"slurm_cluster": "magi", "gpus": {}, "nvidia_driver_version": version}
         return site.play(limit=name, **{**slurm, **options})
@@ -154,7 +159,7 @@ def test_a_node_of_slurm_gets_no_job_between_two_drivers(site):
     assert f"{name} is serving (Slurm's job 1 runs), and its driver ({OLD}) is to become 590.48.01" in busy.words, (
         busy.text
     )
-    assert state() == "allocated none"
+    becomes("allocated none")
     # Told to wait, it waits for the job, and lets no other begin; not told to reboot, it leaves the node drained.
     with site.nodes.start(
         "exec",
@@ -169,17 +174,21 @@ def test_a_node_of_slurm_gets_no_job_between_two_drivers(site):
     assert waited.code == 2
     assert "590.48.01 installed and" in waited.words, waited.text
     assert "(Slurm gives it no jobs until then)" in waited.words
-    assert state() == "drained recipe-toolkit: NVIDIA driver 590.48.01"
+    becomes("drained recipe-toolkit: NVIDIA driver 590.48.01")
     booted = upgrade("590.48.01", nvidia_driver_reboot=True)
     assert booted.code == 0, booted.text
-    assert state() == "idle none"
+    becomes("idle none")
+    # Of the branch before, which was held, nothing is left that this one has.
+    held = site.nodes.on(name, "apt-mark showhold; dpkg --get-selections 'nvidia-*'")
+    assert {"nvidia-headless-590-server-open", "nvidia-utils-590-server"} <= set(held.split())
+    assert "580-server" not in held, held
     assert upgrade("590.48.01").changed == {name: 0}
     # What a person has drained is that person's.
     site.nodes.on(head, f"scontrol update nodename={name} state=drain reason='new cables'")
     site.nodes.on(name, f"echo {OLD} > /sys/module/nvidia/version")
     theirs = upgrade("590.48.01", nvidia_driver_reboot=True)
     assert theirs.code == 0, theirs.text
-    assert state() == "drained new cables"
+    becomes("drained new cables")
     site.nodes.on(head, "systemctl stop slurmctld")
     site.nodes.on(name, f"echo {OLD} > /sys/module/nvidia/version")
     silent = upgrade("590.48.01", nvidia_driver_reboot=True)

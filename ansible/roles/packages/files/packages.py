@@ -23,16 +23,22 @@ def run(*argv: str) -> str:
 
 
 def lacking(wanted: list) -> dict:
-    """The packages that are not installed, or at another version than the one that is pinned."""
+    """The packages that are not installed, or at another version than the one that is pinned.
+
+    ``superseded``: those that are installed and differ from a wanted one by a number in their name alone.
+    """
     shown = run("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\n")
     words = [line.split() for line in shown.splitlines()]
     have = {fields[1]: fields[2] for fields in words if len(fields) == 3 and fields[0] == "installed"}
+    names = {item["name"] for item in wanted}
+    kinds = {re.sub(r"\d+", "#", name) for name in names}
     return {
         "lacking": [
             item
             for item in wanted
             if item["name"] not in have or (item.get("version") and item["version"] != have[item["name"]])
-        ]
+        ],
+        "superseded": sorted(name for name in set(have) - names if re.sub(r"\d+", "#", name) in kinds),
     }
 
 
